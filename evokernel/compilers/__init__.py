@@ -1,0 +1,1 @@
+"""Owns the way from source to artefact and structured diagnostics, one file per backend."""

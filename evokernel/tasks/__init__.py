@@ -1,0 +1,1 @@
+"""Owns the built-in suite: task files in the KernelBench format."""

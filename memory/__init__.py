@@ -1,0 +1,1 @@
+"""Owns what was learned: experiences, their values and their retrieval."""
