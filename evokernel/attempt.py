@@ -1,0 +1,100 @@
+"""Owns one step of a run: `Stage`, `Candidate`, `Proposal`, `Attempt`."""
+
+import hashlib
+from enum import StrEnum
+from functools import cached_property
+from typing import Literal, Self
+
+from pydantic import model_validator
+
+from evokernel.evaluation import Evaluation
+from evokernel.frozen import Frozen
+
+Backend = Literal["cpp", "cuda", "triton"]
+
+
+class Stage(StrEnum):
+    """Which of the two phases a step belongs to."""
+
+    DRAFT = "draft"
+    """Get something feasible; repairing a failed draft belongs here."""
+    REFINE = "refine"
+    """Make a feasible kernel faster."""
+
+
+class Candidate(Frozen):
+    """Proposed source, unproven; the same source is the same candidate."""
+
+    source: str
+    """A Python module with `ModelNew`."""
+    backend: Backend
+    """The language its kernels are written in."""
+
+    @cached_property
+    def sha(self) -> str:
+        """First 16 hex digits of the SHA-256 of backend and source."""
+        return hashlib.sha256(f"{self.backend}\n{self.source}".encode()).hexdigest()[:16]
+
+
+class Usage(Frozen):
+    """What a proposal cost."""
+
+    tokens_in: int = 0
+    """Prompt tokens."""
+    tokens_out: int = 0
+    """Completion tokens."""
+    usd: float | None = 0.0
+    """US dollars; None means that the price is unknown."""
+    seconds: float = 0.0
+    """Wall seconds the proposer took."""
+
+
+class Proposal(Frozen):
+    """What a proposer hands over: a candidate and what it says about it."""
+
+    candidate: Candidate
+    stage: Stage
+    parents: tuple[str, ...] = ()
+    """Hashes of the candidates it was made from: none, one (mutation) or two (recombination)."""
+    techniques: tuple[str, ...] = ()
+    """Names of the techniques it applies, from the catalogue."""
+    changed: tuple[str, ...] = ()
+    """Techniques or parameters that differ from the first parent."""
+    used: tuple[str, ...] = ()
+    """Ids of the shown experiences that it says it used."""
+    rationale: str = ""
+    """Why, in a sentence or two."""
+    prompt: str = ""
+    """What the author was shown, in full; empty for authors that read no prompt."""
+    reply: str = ""
+    """What the author answered, in full."""
+    usage: Usage = Usage()
+
+
+class Attempt(Frozen):
+    """Candidate, evaluation, parents, and what was shown to the proposer: one step of a run."""
+
+    number: int
+    """One-based; charged and uncharged attempts alike."""
+    step: str
+    """Unique id of the step, `<run>/<number>`; every write to memory carries it."""
+    trajectory: int
+    """Which of the `width` trajectories it belongs to."""
+    proposal: Proposal
+    evaluation: Evaluation
+    shown: tuple[str, ...] = ()
+    """Ids of the experiences that were shown."""
+    reward: float | None = None
+    """Reward of the step; None where it was not charged."""
+
+    @model_validator(mode="after")
+    def _same_candidate(self) -> Self:
+        if self.evaluation.candidate != self.proposal.candidate.sha:
+            raise ValueError("the evaluation belongs to another candidate")
+        return self
+
+    @property
+    def median_ms(self) -> float | None:
+        """Median time of one call in milliseconds, or None if it is not feasible."""
+        timing = self.evaluation.timing
+        return timing.median_ms if timing else None

@@ -1,0 +1,57 @@
+"""Owns the contract of the trusted measurement: `Evaluator`, and the records it answers with."""
+
+from typing import Protocol, Self
+
+from evokernel.attempt import Candidate
+from evokernel.evaluation import Evaluation, Promotion
+from evokernel.frozen import Frozen
+
+
+class Baseline(Frozen):
+    """The time to beat."""
+
+    name: str
+    """`eager` or `compile`."""
+    median_ms: float
+    """Median of one call, milliseconds."""
+    seconds: float
+    """Wall seconds that preparing it took, compilation included."""
+
+
+class Claim(Frozen):
+    """A result that memory wants to believe, with the source that it compares."""
+
+    candidate: Candidate
+    parent: Candidate | None
+    kind: str
+    """`kernel`, `edit` or `fix` as in `Promotion.claim`."""
+
+
+class Evaluator(Protocol):
+    """Judges candidates of one task on one device.
+
+    A context manager that leaves no process behind.
+    """
+
+    def baselines(self) -> tuple[Baseline, ...]:
+        """Prepare and time the baselines once; later calls answer from the cache."""
+
+    def compile(self, candidate: Candidate) -> Evaluation | None:
+        """Import it in a worker and build every kernel.
+
+        Returns:
+            The failed evaluation that ends the attempt, or None when all is well so far.
+        """
+
+    def verify(self, candidate: Candidate) -> Evaluation:
+        """Judge it completely: build, correctness, contract, paired timing; stop at a failure."""
+
+    def profile(self, candidate: Candidate, evaluation: Evaluation) -> Evaluation:
+        """Add a `Profile` to the evaluation of a passed candidate."""
+
+    def promote(self, claims: tuple[Claim, ...]) -> tuple[Promotion, ...]:
+        """Look again at each claim in at least three fresh processes."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(self, *exc: object) -> None: ...

@@ -1,0 +1,104 @@
+"""Owns `RunConfig`, resolved once from arguments and environment; below it nothing asks again."""
+
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from evokernel.attempt import Backend
+from evokernel.frozen import Frozen
+
+
+def home() -> Path:
+    """The folder of caches and the default memory: `$EVOKERNEL_HOME`, else the XDG data folder."""
+    if named := os.environ.get("EVOKERNEL_HOME"):
+        return Path(named)
+    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(base) / "evokernel"
+
+
+class Budget(Frozen):
+    """What a run may spend; whatever runs out first ends it."""
+
+    attempts: int = Field(default=16, ge=1)
+    """Charged attempts."""
+    minutes: float | None = Field(default=None, gt=0)
+    """Wall-clock minutes of the run, all its resumptions added up; None is no limit."""
+
+
+class SearchConfig(Frozen):
+    """How the population of start points evolves."""
+
+    width: int = Field(default=2, ge=1)
+    """Trajectories that take turns; they share one pool of start points."""
+    depth: int | None = Field(default=None, ge=1)
+    """Turns per trajectory; None is as many as the budget allows."""
+    seed: int = Field(default=0, ge=0)
+    """Seed of every random choice of the run."""
+    start: tuple[Path, ...] = ()
+    """The user's own kernels to start from."""
+
+
+class MemoryConfig(Frozen):
+    """Which memory, and how it chooses what to show. The constants are ours unless marked."""
+
+    path: Path | None = None
+    """Folder of the memory; None is a memory that lives and dies with the run."""
+    policy: str = "evokernel"
+    """`none`, `random`, `similarity` or `evokernel`."""
+    shown_draft: int = Field(default=4, ge=0)
+    """N for drafting: experiences shown at most."""
+    shown_refine: int = Field(default=3, ge=0)
+    """N for refining."""
+    pool_factor: int = Field(default=4, ge=1)
+    """Lambda of the paper: the pool holds K = lambda * N items (the paper uses 2 to 30)."""
+    epsilon: float = Field(default=0.1, ge=0, le=1)
+    """Chance per slot to draw at random from the pool (the paper names no value)."""
+    alpha: float = Field(default=0.2, gt=0, le=1)
+    """Constant step size of the value update (the paper names no value)."""
+    sigma_floor: float = Field(default=0.2, gt=0)
+    """Smallest spread by which a refine reward is divided (the paper names no value)."""
+    holdout: tuple[str, ...] = ()
+    """Task fingerprints whose experiences are never shown."""
+
+
+class BenchConfig(Frozen):
+    """How candidates are judged."""
+
+    measurement: Literal["standard", "quick"] = "standard"
+    """`quick` takes at most about a second and serves tests and early rejects."""
+    threads: int = Field(default=0, ge=0)
+    """CPU threads for both sides; 0 is all that this process may use."""
+    margin: float = Field(default=0.01, ge=0)
+    """A win needs the interval's lower bound above 1 + margin."""
+    baselines: tuple[Literal["eager", "compile"], ...] = ("eager", "compile")
+    """Opponents that are timed alternately with each candidate."""
+    contract: Literal["own_kernels_only", "library_allowed"] = "own_kernels_only"
+    """What a candidate may call; `evokernel evaluate` defaults to `library_allowed`."""
+    compile_s: float = Field(default=120.0, gt=0)
+    """Wall limit of one compiler call, seconds."""
+    run_s: float = Field(default=60.0, gt=0)
+    """Wall limit of one phase of a candidate's worker, seconds."""
+    memory_bytes: int = Field(default=0, ge=0)
+    """Memory limit of a CPU worker; 0 is derived from the task and the free memory."""
+    cache: Path = Field(default_factory=lambda: home() / "cache")
+    """Folder of compiled kernels, device peaks and baselines."""
+    seed: int | None = None
+    """Seed of the secret inputs; None draws one that no candidate can know."""
+
+
+class RunConfig(Frozen):
+    """One optimisation of one task, fully resolved."""
+
+    task: str
+    """Name of a built-in task or path of a task file."""
+    backend: Backend = "cpp"
+    proposer: str = "templates"
+    """`templates`, or later a model's name."""
+    runs: Path = Path("runs")
+    """Folder that receives the run folder."""
+    budget: Budget = Budget()
+    search: SearchConfig = SearchConfig()
+    memory: MemoryConfig = MemoryConfig()
+    bench: BenchConfig = Field(default_factory=BenchConfig)

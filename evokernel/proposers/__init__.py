@@ -1,0 +1,56 @@
+"""Owns the contract of those who write candidates: what they are shown and what they hand back."""
+
+from typing import Protocol
+
+from evokernel.attempt import Attempt, Backend, Proposal, Stage
+from evokernel.frozen import Frozen
+from evokernel.memory.experience import Experience
+from evokernel.opgraph import OpGraph
+from evokernel.task import Task
+
+
+class Request(Frozen):
+    """Everything a proposer may look at for one step."""
+
+    task: Task
+    graph: OpGraph | None
+    """None where the reference could not be captured."""
+    backend: Backend
+    stage: Stage
+    step: str
+    """Unique id of the step; the same step and seed give the same proposal."""
+    seed: int
+    """Seed of this step's random choices."""
+    parents: tuple[Attempt, ...] = ()
+    """Draft: the failed attempt to repair, if any. Refine: one start point, or two to recombine."""
+    children: tuple[Attempt, ...] = ()
+    """Attempts already made from the first parent."""
+    tried: tuple[str, ...] = ()
+    """Hashes of every candidate of this run: proposing one of them again is useless."""
+    shown: tuple[Experience, ...] = ()
+    """What memory brought back, best first."""
+
+
+class Exhausted(Exception):
+    """The proposer has nothing new to propose."""
+
+
+class Proposer(Protocol):
+    """Who writes candidates."""
+
+    name: str
+    """`templates`, `external`, or the model's name."""
+
+    def check(self, task: Task, graph: OpGraph | None, backend: Backend) -> None:
+        """Refuse a task that cannot be served, before anything is compiled.
+
+        Raises:
+            NoTemplate: names the operator that is missing and what to do instead.
+        """
+
+    def propose(self, request: Request) -> Proposal:
+        """Write one candidate.
+
+        Raises:
+            Exhausted: nothing new is left to propose.
+        """

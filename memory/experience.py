@@ -1,0 +1,92 @@
+"""Owns `Experience`: the record that memory keeps of what was tried, and how it ended."""
+
+import hashlib
+from enum import StrEnum
+from functools import cached_property
+from typing import Literal
+
+from evokernel.attempt import Backend, Stage
+from evokernel.evaluation import Interval
+from evokernel.frozen import Frozen
+
+Kind = Literal["kernel", "edit", "fix", "lesson", "technique", "api"]
+
+
+class ExperienceStatus(StrEnum):
+    """Whether an experience may be shown."""
+
+    QUARANTINE = "quarantine"
+    """Not confirmed yet: may be shown inside its own run only."""
+    ACTIVE = "active"
+    """Confirmed: in the index, may be shown to every task."""
+    SUSPECT = "suspect"
+    """Something it rests on fell; hidden until looked at again."""
+    TOMBSTONE = "tombstone"
+    """Withdrawn for good; kept for the record."""
+
+
+class Origin(Frozen):
+    """Where an experience comes from."""
+
+    run: str
+    step: str
+    """Unique id of the step, `<run>/<number>`."""
+    task: str
+    """Name of the task."""
+    parents: tuple[str, ...] = ()
+    """Hashes of the candidates it was made from."""
+    context: tuple[str, ...] = ()
+    """Ids of the experiences that were shown when it was made."""
+    proposer: str = "templates"
+    """Who wrote it: `templates`, `external`, or a model's name."""
+
+
+class Measurement(Frozen):
+    """The numbers that go with an experience."""
+
+    median_ms: float | None = None
+    """Median time of one call, milliseconds."""
+    speedup: Interval | None = None
+    """Over the parent for an edit, over eager for a kernel."""
+    device: str = ""
+    """Fingerprint of the device."""
+    tools: str = ""
+    """Fingerprint of compiler, torch and harness."""
+
+
+class Experience(Frozen):
+    """What memory keeps; immutable but for its status, which the journal owns."""
+
+    kind: Kind
+    """`kernel`: a feasible source. `edit`: parent to child with its gain. `fix`: an error and its
+    repair. `lesson`: what failed or slowed down, and why. `technique`: a note. `api`: looked up by
+    exact name, outside the value loop."""
+    stage: Stage
+    """The stage whose step made it."""
+    backend: Backend | Literal["neutral"]
+    """`neutral` only for `technique` and `lesson`."""
+    family: str
+    """Family of the task's operator graph."""
+    fingerprint: str
+    """Fingerprint of the task's operator graph."""
+    bottleneck: str = "unknown"
+    """What bound the kernel: as `Profile.bound_by`."""
+    techniques: tuple[str, ...] = ()
+    """Techniques it applies (an edit: those it changed)."""
+    outcome: Literal["success", "failure"] = "success"
+    summary: str
+    """A view of one or two sentences; may be rewritten, the payload never."""
+    payload: dict[str, str] = {}
+    """Immutable texts: `source`, `diff`, `error`, `feedback`, `note`."""
+    features: tuple[float, ...] = ()
+    """The embedding of its situation; filled by `Memory`."""
+    origin: Origin
+    measurement: Measurement = Measurement()
+
+    @cached_property
+    def id(self) -> str:
+        """`<kind>-` and 12 hex digits of the hash of kind, step, techniques and payload."""
+        text = "\n".join(
+            [self.kind, self.origin.step, *self.techniques, *map(str, sorted(self.payload.items()))]
+        )
+        return f"{self.kind}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
