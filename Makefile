@@ -1,0 +1,41 @@
+# make run    create .venv, install, and make the built-in softmax task fast   (ARGS="layernorm --attempts 20")
+# make test   format, lint, types, tests, and the built wheel run away from the checkout   (PYTEST_ARGS="-k memory")
+# make format format and repair what ruff can repair
+
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?= softmax
+PYTEST_ARGS ?=
+
+IN_VENV := $(VENV)/bin/python
+STAMP := $(VENV)/installed
+
+.PHONY: run test check wheel format install
+
+run: install
+	$(IN_VENV) -m evokernel run $(ARGS)
+
+test: check wheel
+
+check: install
+	$(IN_VENV) -m ruff format --check
+	$(IN_VENV) -m ruff check
+	$(IN_VENV) -m mypy
+	$(IN_VENV) -m pytest $(PYTEST_ARGS)
+
+wheel: check
+	scripts/check_wheel.sh $(IN_VENV)
+
+format: install
+	$(IN_VENV) -m ruff format
+	$(IN_VENV) -m ruff check --fix
+
+install: $(STAMP)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "EvoKernel needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
+	@echo "Installing into $(VENV): a few minutes the first time, most of it torch ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(IN_VENV) -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+	@echo "Installed."
