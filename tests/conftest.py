@@ -1,0 +1,35 @@
+"""Keeps tests away from the user's files, from paid models and from absent devices."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+QUIET = {
+    "ANONYMIZED_TELEMETRY": "False",  # chromadb
+    "LANGCHAIN_TRACING_V2": "false",
+    "LANGSMITH_TRACING": "false",
+    "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # otherwise litellm fetches its price list on import
+}
+
+
+def pytest_configure() -> None:
+    """Switch off what calls home, before anything is imported."""
+    os.environ.update(QUIET)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip `gpu` tests without a device; asking the driver would spoil forked workers."""
+    if any(Path("/dev").glob("nvidia[0-9]*")):
+        return
+    for item in items:
+        if item.get_closest_marker("gpu"):
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
+
+
+@pytest.fixture(autouse=True)
+def isolated(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give each test its own cache and memory, and no key that a model could be paid with."""
+    monkeypatch.setenv("EVOKERNEL_HOME", str(tmp_path_factory.mktemp("evokernel-home")))
+    for name in [name for name in os.environ if name.endswith("_API_KEY")]:
+        monkeypatch.delenv(name)
