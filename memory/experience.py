@@ -33,6 +33,8 @@ class Origin(Frozen):
     """Unique id of the step, `<run>/<number>`."""
     task: str
     """Name of the task."""
+    candidate: str = ""
+    """Hash of the candidate that the step made; by it descendants are found and claims promoted."""
     parents: tuple[str, ...] = ()
     """Hashes of the candidates it was made from."""
     context: tuple[str, ...] = ()
@@ -77,7 +79,7 @@ class Experience(Frozen):
     summary: str
     """A view of one or two sentences; may be rewritten, the payload never."""
     payload: dict[str, str] = {}
-    """Immutable texts: `source`, `diff`, `error`, `feedback`, `note`."""
+    """Immutable texts: `source`, `diff`, `error`, `feedback`, `note`; an `api` has its `name`."""
     features: tuple[float, ...] = ()
     """The embedding of its situation; filled by `Memory`."""
     origin: Origin
@@ -90,3 +92,15 @@ class Experience(Frozen):
             [self.kind, self.origin.step, *self.techniques, *map(str, sorted(self.payload.items()))]
         )
         return f"{self.kind}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+class Entry(Frozen):
+    """One experience as it stands in the memory now."""
+
+    experience: Experience
+    """With the measurement of its promotion, once there is one."""
+    status: ExperienceStatus
+    reason: str
+    """Why it has this status."""
+    version: int
+    """Number of the event that added it; later ones are newer."""
