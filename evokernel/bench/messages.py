@@ -1,0 +1,231 @@
+"""Owns the records that pass between the pool and whoever judges: specs, plans, outcomes, faults."""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import Field
+
+from evokernel.evaluation import Diagnostic, Status
+from evokernel.frozen import Frozen
+
+Role = Literal["candidate", "eager", "compile"]
+
+
+class WorkerSpec(Frozen):
+    """What a worker is born for. Trusted baselines are the same make as candidates."""
+
+    role: Role
+    """`candidate` and `eager` run the module as it is, `compile` runs it under torch.compile."""
+    source: str
+    """Text of the module that is imported in the worker, shown in tracebacks as `candidate.py`."""
+    class_name: str = "ModelNew"
+    """`ModelNew` for candidates, `Model` for references."""
+    threads: int = Field(default=1, ge=1)
+    """CPU threads of torch and OpenMP."""
+    memory_bytes: int = Field(default=4 << 30, ge=64 << 20)
+    """Address space that the worker may use beyond what it is born with, the harness's buffers
+    (inputs x (slots + 1), outputs, flush buffer) included."""
+    scratch_bytes: int = Field(default=256 << 20, ge=1 << 20)
+    """Size limit of the scratch folder."""
+    output_bytes: int = Field(default=1 << 20, ge=1 << 10)
+    """Size limit of standard output and error together."""
+    run_s: float = Field(default=60.0, gt=0)
+    """Default wall limit of one call, seconds; the time of the trusted compiler is not counted."""
+    build_s: float = Field(default=120.0, gt=0)
+    """Added to the limit of `load` and `run` for the role `compile`, seconds."""
+
+
+class Protections(Frozen):
+    """Which protections hold for a worker; what the system does not offer is False, never silent."""
+
+    pid_namespace: bool = False
+    """Own PID namespace: killing its init kills every descendant."""
+    network_namespace: bool = False
+    """No network interface but a loopback that is down."""
+    mount_namespace: bool = False
+    """File systems read-only, own /proc, scratch on a tmpfs of limited size."""
+    ipc_namespace: bool = False
+    """Own System V and POSIX message queues and shared memory."""
+    landlock: int = 0
+    """Version of Landlock that limits file access, signals and TCP; 0 is none."""
+    capabilities_dropped: bool = False
+    """No capability is left, also not over exec."""
+    no_new_privileges: bool = False
+    """setuid programs give nothing."""
+    process_limit: bool = False
+    """The number of processes and threads is limited (root is exempt from RLIMIT_NPROC)."""
+    memory_limit: bool = False
+    """RLIMIT_AS is set."""
+    notes: tuple[str, ...] = ()
+    """Why a protection is missing, in words."""
+
+
+class Fault(Frozen):
+    """What a worker's code did wrong."""
+
+    status: Status
+    """Never `passed`."""
+    reason: str
+    """One sentence."""
+    phase: str
+    """The call during which it happened: `birth`, `load`, `put`, `run`, `time`, `batch` ..."""
+    diagnostics: tuple[Diagnostic, ...] = ()
+    """Compiler messages or the traceback's last line inside `candidate.py`."""
+    log: str = ""
+    """Tail of the traceback and of the standard streams."""
+
+
+class Faulted(Exception):
+    """Carries a `Fault` from a worker's call to the one place that turns it into a verdict.
+
+    It is not an `EvoKernelError`: nobody on our side is broken. Catch it once per judgement. After it
+    the worker is dead, except where `fault.status` is RUNTIME_ERROR or INVALID_SOURCE.
+    """
+
+    def __init__(self, fault: Fault) -> None:
+        super().__init__(f"{fault.phase}: {fault.status}: {fault.reason}")
+        self.fault = fault
+
+
+class Loaded(Frozen):
+    """What came of importing and constructing the module."""
+
+    import_s: float
+    """Seconds to import it, its kernels' building excluded."""
+    build_s: float
+    """Seconds that the parent spent in the trusted compiler for it."""
+    construct_s: float
+    """Seconds of the constructor."""
+    kernels: tuple[str, ...]
+    """Names of the kernels that were built or found in the cache, in order."""
+    state: Literal["loaded", "seeded", "absent"]
+    """`loaded`: names and shapes of the given state matched and it was loaded; `seeded`: they did not
+    match, weights come from the seeded constructor; `absent`: no state was given."""
+    denormals_kept: bool
+    """False when loading it switched the process to flushing denormals to zero."""
+
+
+class TensorFacts(Frozen):
+    """What is known of one output tensor besides its values."""
+
+    path: str
+    """Where in the returned structure, e.g. `` (the whole), `0`, `1.hidden`."""
+    dtype: str
+    """E.g. `float32`."""
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    """In elements."""
+    device: str
+    type_name: str
+    """Exact type, `torch.Tensor` for a plain one."""
+    requires_grad: bool
+    aliases: int | None
+    """Index (in order of appearance) of the input tensor whose memory it shares, or None."""
+
+
+class Foreign(Frozen):
+    """Stands in an output structure for an object that is neither tensor, number, text nor container."""
+
+    type_name: str
+    """Exact type of the object."""
+
+
+class Launch(Frozen):
+    """One launch of a kernel that the module built through `evokernel.jit`."""
+
+    kernel: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One `forward`, run on a private copy of the inputs.
+
+    `outputs` has lists, tuples (named tuples become plain ones), dicts, numbers, text, None, `Foreign`
+    and CPU tensors, contiguous, memory of the caller's own (safe to write; a worker cannot change it).
+    """
+
+    outputs: Any
+    facts: tuple[TensorFacts, ...]
+    """One per output tensor in order of appearance."""
+    changed_inputs: tuple[int, ...]
+    """Indices (order of appearance) of input tensors whose bytes differ after the call."""
+    seconds: float
+    """Wall seconds of the call; a rough figure, not a measurement."""
+    operators: dict[str, int]
+    """With `instrument`: names (`aten.add.Tensor`) and counts of every dispatched operator."""
+    launches: tuple[Launch, ...]
+    """With `instrument`: the launches of its own kernels."""
+    threads_left: int
+    """Threads and processes that the call left beyond those of the harness and the OpenMP pool."""
+
+
+class Variant(Frozen):
+    """How the inputs of one timed repetition are made from the put ones.
+
+    Floating tensors become ``x * (sign * scale) + offset`` in their own dtype (see `tensors.vary`, which
+    the oracle uses too, bit for bit); others are copied.
+    """
+
+    slot: int = Field(default=0, ge=0)
+    """Which buffer set (address); taken modulo the slots of `put`."""
+    sign: Literal[1, -1] = 1
+    scale: float = 1.0
+    offset: float = 0.0
+    nonnegative: tuple[int, ...] = ()
+    """Tensors that must not become negative: sign is taken as 1, offset as its absolute value."""
+    fixed: tuple[int, ...] = ()
+    """Tensors that are copied unchanged."""
+
+
+class TimePlan(Frozen):
+    """What one `time` message does: a few repetitions, each with its own variant."""
+
+    variants: tuple[Variant, ...] = (Variant(),)
+    """One per repetition."""
+    calls: int = Field(default=1, ge=1)
+    """Inner calls per repetition, for kernels too short for the clock."""
+    warmups: int = Field(default=0, ge=0)
+    """Untimed calls before the first repetition, on its inputs."""
+    flush_bytes: int = Field(default=0, ge=0)
+    """Bytes read and written before each repetition to evict the caches; 0 leaves them warm."""
+
+
+class Repetition(Frozen):
+    """One timed repetition."""
+
+    nanoseconds: int
+    """Wall time of all its calls."""
+    calls: int
+    involuntary: int
+    """Involuntary context switches of the whole process meanwhile."""
+    faults: int
+    """Minor page faults of the process meanwhile; many of them mean cold output memory."""
+    cpu_ns: int
+    """CPU time of all threads meanwhile."""
+
+    @property
+    def seconds(self) -> float:
+        """Wall seconds per call."""
+        return self.nanoseconds / self.calls / 1e9
+
+
+class Batch(Frozen):
+    """Calls without any clock inside, timed by the parent around the whole message."""
+
+    wall_s: float
+    """Seconds between sending the request and having the reply, by the parent's clock."""
+    calls: int
+
+
+class Usage(Frozen):
+    """What the parent sees of a worker through /proc, without asking it."""
+
+    threads: int
+    """Threads of the worker's main process."""
+    processes: int
+    """Living processes of the worker, its main process included."""
+    cpu_s: float
+    """CPU seconds of the main process since birth."""
+    resident_bytes: int
+    peak_resident_bytes: int
