@@ -1,0 +1,216 @@
+"""Owns the question whether a measurement was disturbed: the device lock, and the signs of others.
+
+What is read, and what each sign sees:
+
+- involuntary context switches of the worker: another task was given its core;
+- `/proc/pressure/cpu`: microseconds in which some task of the machine waited for a core;
+- `/proc/stat` steal: the hypervisor gave the core to another virtual machine;
+- `/proc/stat` busy time that is not ours: others shared caches and memory, even with cores free;
+- `cpu.stat` throttling: the quota of our control group ran out.
+
+The kernel counts busy and stolen time in ticks of usually 10 ms, so that those two speak about
+windows of many repetitions, the others about single ones.
+"""
+
+import fcntl
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from evokernel.errors import WorkerError
+from evokernel.frozen import Frozen
+
+TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
+POLL_S = 0.02
+
+
+class Signs(Frozen):
+    """Counters of the machine at one moment; only differences mean something."""
+
+    clock: float
+    """Monotonic clock, seconds."""
+    stalled_s: float | None
+    """Time in which some task waited for a core, seconds; None where the kernel does not tell."""
+    stolen_s: float
+    """Time that the hypervisor took, all cores added, seconds."""
+    busy_s: float
+    """Time in which any task ran, all cores added, seconds."""
+    own_s: float
+    """The part of `busy_s` that is ours: this process and the workers named to `read`."""
+    throttled_s: float
+    """Time in which our control group was held back, seconds."""
+
+
+class Disturbance(Frozen):
+    """What happened between two readings."""
+
+    seconds: float
+    """Length of the window."""
+    stalled_s: float
+    """Waiting for a core, seconds; 0 where unknown."""
+    stolen_s: float
+    """Taken by the hypervisor, seconds."""
+    foreign_s: float
+    """Core time of others, seconds."""
+    throttled_s: float
+    """Held back by a quota, seconds."""
+
+    @property
+    def foreign_cores(self) -> float:
+        """How many cores others kept busy on average."""
+        return self.foreign_s / self.seconds if self.seconds > 0 else 0.0
+
+    def in_words(self) -> str:
+        """The signs as a phrase for a status's reason."""
+        return (
+            f"within {self.seconds:.1f} s others used {self.foreign_cores:.2f} cores, tasks waited "
+            f"{1e3 * self.stalled_s:.0f} ms for a core, the hypervisor took "
+            f"{1e3 * self.stolen_s:.0f} ms and a quota {1e3 * self.throttled_s:.0f} ms"
+        )
+
+
+def read(pids: Iterable[int] = ()) -> Signs:
+    """Read the counters now; `pids` are the workers whose time is ours.
+
+    Their descendants count as theirs once those ended and were waited for.
+    """
+    busy, stolen = _machine()
+    return Signs(
+        clock=time.monotonic(),
+        stalled_s=_stalled(),
+        stolen_s=stolen,
+        busy_s=busy,
+        own_s=sum(_process_seconds(pid) for pid in {os.getpid(), *pids}),
+        throttled_s=_throttled(),
+    )
+
+
+def between(before: Signs, after: Signs) -> Disturbance:
+    """The difference of two readings that named the same workers."""
+    stalled = 0.0
+    if before.stalled_s is not None and after.stalled_s is not None:
+        stalled = after.stalled_s - before.stalled_s
+    foreign = (after.busy_s - before.busy_s) - (after.own_s - before.own_s)
+    return Disturbance(
+        seconds=after.clock - before.clock,
+        stalled_s=max(0.0, stalled),
+        stolen_s=max(0.0, after.stolen_s - before.stolen_s),
+        foreign_s=max(0.0, foreign),
+        throttled_s=max(0.0, after.throttled_s - before.throttled_s),
+    )
+
+
+def wait_for_quiet(
+    limit_s: float, pids: Iterable[int] = (), cores: float = 0.15, window_s: float = 0.1
+) -> Disturbance | None:
+    """Wait until others leave the machine alone for one window.
+
+    Args:
+        limit_s: How long to wait at most, seconds.
+        pids: Workers whose time is ours.
+        cores: Foreign core time per second that still counts as quiet. Ticks are coarse: one
+            tick in a window of 0.1 s reads as 0.1 cores.
+        window_s: Length of a window, seconds.
+
+    Returns:
+        None when it is quiet, else what the last window showed when the time was up.
+    """
+    workers = tuple(pids)
+    deadline = time.monotonic() + limit_s
+    while True:
+        before = read(workers)
+        time.sleep(window_s)
+        seen = between(before, read(workers))
+        if seen.foreign_cores <= cores and seen.stolen_s <= cores * window_s:
+            return None
+        if time.monotonic() >= deadline:
+            return seen
+
+
+def runtime_folder() -> Path:
+    """The user's folder for locks, made when it is missing.
+
+    The environment has no say in it: all processes of a user must meet at the same file.
+    """
+    session = Path(f"/run/user/{os.getuid()}")
+    root = session if os.access(session, os.W_OK) else Path("/tmp")
+    folder = root / f"evokernel-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
+@contextmanager
+def device_lock(device: str, limit_s: float, folder: Path | None = None) -> Iterator[float]:
+    """Hold the one lock of a physical device; timed sections of all processes take turns.
+
+    The operating system releases it when the holder dies, however it dies: no lock goes stale.
+
+    Args:
+        device: Name of the device, e.g. `cpu` or `cuda-0`.
+        limit_s: How long to wait for the holder before us, seconds.
+        folder: Where the lock file lies; None is the user's runtime folder.
+
+    Yields:
+        Seconds that were waited.
+
+    Raises:
+        WorkerError: The lock stayed taken.
+    """
+    name = re.sub(r"[^A-Za-z0-9.-]", "-", device)
+    path = (folder or runtime_folder()) / f"device-{name}.lock"
+    started = time.monotonic()
+    with path.open("a") as file:
+        while not _try_lock(file.fileno()):
+            if time.monotonic() - started > limit_s:
+                raise WorkerError(
+                    f"the lock of device `{device}` (`{path}`) stayed taken for {limit_s:.0f} s by "
+                    "another EvoKernel process; wait for that process, or end it"
+                )
+            time.sleep(POLL_S)
+        yield time.monotonic() - started
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _machine() -> tuple[float, float]:
+    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
+    user, nice, system, _idle, _iowait, irq, softirq, steal = (int(f) for f in fields[:8])
+    return (user + nice + system + irq + softirq) * TICK_S, steal * TICK_S
+
+
+def _stalled() -> float | None:
+    try:
+        line = Path("/proc/pressure/cpu").read_text().split("\n", 1)[0]
+    except OSError:
+        return None  # built without pressure counters, or switched off at boot
+    return int(line.rsplit("total=", 1)[1]) * 1e-6
+
+
+def _process_seconds(pid: int) -> float:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    fields = text.rsplit(")", 1)[1].split()
+    return sum(int(f) for f in fields[11:15]) * TICK_S
+
+
+def _throttled() -> float:
+    for path in ("/sys/fs/cgroup/cpu.stat", "/sys/fs/cgroup/cpu/cpu.stat"):
+        try:
+            pairs = dict(line.split() for line in Path(path).read_text().splitlines())
+        except OSError:
+            continue
+        if "throttled_usec" in pairs:
+            return int(pairs["throttled_usec"]) * 1e-6
+        return int(pairs.get("throttled_time", 0)) * 1e-9
+    return 0.0
