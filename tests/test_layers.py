@@ -13,8 +13,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 ROWS = (
-    ("errors", "frozen", "tasks"),
-    ("config", "task", "opgraph", "evaluation", "attempt"),
+    ("errors", "frozen", "nested", "tasks"),
+    ("config", "task", "program", "opgraph", "evaluation", "attempt"),
     ("jit", "compilers", "memory", "record"),
     ("bench", "prompts"),
     ("proposers",),
@@ -34,7 +34,7 @@ HOMES = {
     "langgraph": ("graphs",),
     "litellm": ("proposers.llm",),
     "sqlalchemy": ("memory",),
-    "torch": ("bench", "jit", "opgraph", "task", "tasks"),
+    "torch": ("bench", "jit", "nested", "opgraph", "program", "task", "tasks"),
 }
 ON_LOAD = {
     ("torch", "bench"),
