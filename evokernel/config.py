@@ -25,6 +25,9 @@ class Budget(Frozen):
     """Charged attempts."""
     minutes: float | None = Field(default=None, gt=0)
     """Wall-clock minutes of the run, all its resumptions added up; None is no limit."""
+    retries: int = Field(default=3, ge=0)
+    """Evaluations of one candidate that the machine may spoil, one after the other, before the run
+    stops (resumable)."""
 
 
 class SearchConfig(Frozen):
@@ -38,6 +41,10 @@ class SearchConfig(Frozen):
     """Seed of every random choice of the run."""
     start: tuple[Path, ...] = ()
     """The user's own kernels to start from."""
+    repairs: int = Field(default=2, ge=0)
+    """Repairs of a failed draft before its trajectory goes on without it (ours)."""
+    recombine: float = Field(default=0.2, ge=0, le=1)
+    """Chance that a refinement combines two start points instead of editing one (ours)."""
 
 
 class MemoryConfig(Frozen):

@@ -1,0 +1,365 @@
+"""Owns `RunRecord`: the only writer of `runs/<id>/`, and the reader of what a run left there.
+
+What a run has done is derived from the files, never from a counter beside them. `runs/README.md`
+draws the folder.
+"""
+
+import json
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Protocol
+
+from evokernel import __version__
+from evokernel.attempt import Attempt, Candidate, Proposal
+from evokernel.config import RunConfig
+from evokernel.errors import RecordError
+from evokernel.evaluation import Evaluation, Profile, Promotion
+from evokernel.frozen import Frozen
+from evokernel.record.folder import Folder, R, read_text
+from evokernel.task import Task
+
+Event = dict[str, Any]
+"""Plain values: `at` (seconds since 1970), `elapsed` (seconds of the run), `kind`, and its own."""
+
+
+class Clock(Protocol):
+    """What a run reads the time from."""
+
+    def now(self) -> float:
+        """Seconds since 1970."""
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary moment; never goes back."""
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def now(self) -> float:
+        """Seconds since 1970."""
+        return time.time()
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary moment."""
+        return time.monotonic()
+
+
+class Header(Frozen):
+    """`run.json`: what the run was asked to do, and where it ran."""
+
+    id: str
+    created: str
+    """UTC, ISO 8601."""
+    harness: str
+    """Version of EvoKernel."""
+    config: RunConfig
+    environment: dict[str, str] = {}
+    """Machine, interpreter, packages and device."""
+
+
+class Ending(Frozen):
+    """`attempt.json`: what closes a step, and makes it an attempt that counts."""
+
+    number: int
+    step: str
+    trajectory: int
+    shown: tuple[str, ...] = ()
+    reward: float | None = None
+    repeats: int | None = None
+    """Number of the attempt that had proposed the same source; its evaluation was used again."""
+
+
+class Skipped(Frozen):
+    """`skipped.json`: what closes a step for which the proposer had nothing new."""
+
+    number: int
+    option: str
+    """What it had been asked for."""
+
+
+class Batch(Frozen):
+    """`promotions/<n>.json`: the answers to the claims that were looked at again together."""
+
+    answers: tuple[Promotion, ...]
+
+
+class RunRecord:
+    """One run folder.
+
+    `create` makes a new one and `resume` continues one; both hold its lock until `close`. `open`
+    only reads, and may do so while another process writes.
+    """
+
+    def __init__(self, folder: Folder, header: Header, clock: Clock) -> None:
+        self.header = header
+        self.on_event: Callable[[Event], None] | None = None
+        """Told of each event after it was written."""
+        self._folder = folder
+        self._clock = clock
+        self._before = 0.0  # seconds of the run's earlier sessions
+        self._began = clock.monotonic()
+        self._attempts: dict[int, Attempt] = {}
+
+    @classmethod
+    def create(
+        cls,
+        config: RunConfig,
+        task: Task,
+        environment: dict[str, str] | None = None,
+        clock: Clock | None = None,
+    ) -> "RunRecord":
+        """Make the folder of a new run below `config.runs`, and lock it.
+
+        Raises:
+            RecordError: when it cannot be written, or a start kernel cannot be read.
+        """
+        expected = "a start kernel: a Python file with `ModelNew`"
+        sources = [read_text(path, expected) for path in config.search.start]
+        clock = clock or SystemClock()
+        created = datetime.fromtimestamp(clock.now(), UTC)
+        header = Header(
+            id=f"{created:%Y%m%d-%H%M%S}-{_plain_name(task.name)}-{secrets.token_hex(2)}",
+            created=created.isoformat(timespec="seconds"),
+            harness=__version__,
+            config=config,
+            environment=environment or {},
+        )
+        folder = Folder(config.runs / header.id)
+        folder.make()
+        folder.lock()
+        folder.write("task.py", task.source)
+        folder.write("task.json", task.model_dump_json(indent=2))
+        for index, source in enumerate(sources, start=1):
+            folder.write(f"start/{index}.py", source)
+        folder.write("run.json", header.model_dump_json(indent=2))
+        return cls(folder, header, clock)
+
+    @classmethod
+    def open(cls, path: Path, clock: Clock | None = None) -> "RunRecord":
+        """Read a run.
+
+        Raises:
+            RecordError: when it is no run folder, or `run.json` cannot be understood.
+        """
+        folder = Folder(path)
+        if not folder.has("run.json"):
+            raise RecordError(f"`{path}` is not a run folder: expected `run.json` in it")
+        return cls(folder, folder.parse("run.json", Header), clock or SystemClock())
+
+    @classmethod
+    def resume(cls, path: Path, clock: Clock | None = None) -> "RunRecord":
+        """Open a run to continue it, and lock it.
+
+        Raises:
+            RecordError: when it cannot be read, or another process is at work on it.
+        """
+        record = cls.open(path, clock)
+        record._folder.lock()
+        record._folder.drop_torn_line("events.jsonl")
+        record._before = max((float(event["elapsed"]) for event in record.events()), default=0.0)
+        return record
+
+    def close(self) -> None:
+        """Give the lock back."""
+        self._folder.unlock()
+
+    @property
+    def path(self) -> Path:
+        """The run folder."""
+        return self._folder.path
+
+    @property
+    def id(self) -> str:
+        """The folder's name: time, task and a few random digits."""
+        return self.header.id
+
+    @property
+    def config(self) -> RunConfig:
+        """The resolved config."""
+        return self.header.config
+
+    @property
+    def checkpoints(self) -> Path:
+        """Where the workflow keeps its state."""
+        return self.path / "checkpoints.sqlite"
+
+    def task(self) -> Task:
+        """The task as it was when the run began."""
+        return self._folder.parse("task.json", Task)
+
+    def start(self, index: int) -> str:
+        """Source of the user's own kernel number `index`, counted from 1."""
+        return self._folder.read(f"start/{index}.py")
+
+    def elapsed(self) -> float:
+        """Seconds of the run: this session, and the earlier ones up to their last event."""
+        return self._before + self._clock.monotonic() - self._began
+
+    # -- events ------------------------------------------------------------------------------------
+
+    def event(self, kind: str, **plain: Any) -> None:
+        """Append one line to `events.jsonl`.
+
+        Raises:
+            RecordError: when it cannot be written.
+        """
+        at, elapsed = round(self._clock.now(), 3), round(self.elapsed(), 3)
+        event: Event = {"at": at, "elapsed": elapsed, "kind": kind, **plain}
+        line = json.dumps(event, ensure_ascii=False, allow_nan=False)
+        self._folder.append("events.jsonl", line)
+        if self.on_event:
+            self.on_event(event)
+
+    def events(self) -> Iterator[Event]:
+        """What happened so far, in order."""
+        return (json.loads(line) for line in self._folder.lines("events.jsonl"))
+
+    # -- steps and attempts ------------------------------------------------------------------------
+
+    def next_number(self) -> int:
+        """Number of the step that is under way or comes next."""
+        closed = (n for n in reversed(self._folder.numbers("attempts")) if self._is_closed(n))
+        return next(closed, 0) + 1
+
+    def save(self, number: int, name: str, value: Frozen, *, precious: bool = False) -> None:
+        """Store one record of a step; a `precious` one survives a power cut, too."""
+        text = value.model_dump_json(indent=1)
+        self._folder.write(_named(number, f"{name}.json"), text, precious=precious)
+
+    def load(self, number: int, name: str, kind: type[R]) -> R | None:
+        """Read a record of a step back, or None where the step has not come that far."""
+        file = _named(number, f"{name}.json")
+        return self._folder.parse(file, kind) if self._folder.has(file) else None
+
+    def save_proposal(self, number: int, proposal: Proposal) -> None:
+        """Store what the proposer handed over, its texts as files of their own."""
+        texts = {
+            "candidate.py": proposal.candidate.source,
+            "prompt.md": proposal.prompt,
+            "reply.md": proposal.reply,
+        }
+        for name, text in texts.items():
+            if text or name == "candidate.py":
+                self._folder.write(_named(number, name), text, precious=True)
+        candidate = Candidate(source="", backend=proposal.candidate.backend)
+        bare = proposal.model_copy(update={"candidate": candidate, "prompt": "", "reply": ""})
+        # Last: from here on the proposal counts, and everything that belongs to it is there.
+        self.save(number, "proposal", bare, precious=True)
+
+    def proposal(self, number: int) -> Proposal | None:
+        """The stored proposal of a step, or None."""
+        bare = self.load(number, "proposal", Proposal)
+        if bare is None:
+            return None
+        source = self._folder.read(_named(number, "candidate.py"))
+        texts = {
+            name: self._folder.read(file)
+            for name in ("prompt", "reply")
+            if self._folder.has(file := _named(number, f"{name}.md"))
+        }
+        candidate = Candidate(source=source, backend=bare.candidate.backend)
+        return bare.model_copy(update={"candidate": candidate, **texts})
+
+    def evaluation(self, number: int) -> Evaluation | None:
+        """The stored evaluation of a step, its profile included, or None."""
+        evaluation = self.load(number, "evaluation", Evaluation)
+        profile = self.load(number, "profile", Profile) if evaluation else None
+        return evaluation.model_copy(update={"profile": profile}) if evaluation else None
+
+    def attempt(self, number: int) -> Attempt | None:
+        """One finished attempt, or None where there is none of that number."""
+        if number not in self._attempts:
+            ending = self.load(number, "attempt", Ending)
+            proposal, evaluation = self.proposal(number), self.evaluation(number)
+            if not ending or not proposal or not evaluation:
+                return None
+            self._attempts[number] = Attempt(
+                **ending.model_dump(exclude={"repeats"}), proposal=proposal, evaluation=evaluation
+            )
+        return self._attempts[number]
+
+    def attempts(self) -> tuple[Attempt, ...]:
+        """Every finished attempt, in order."""
+        found = (self.attempt(number) for number in self._folder.numbers("attempts"))
+        return tuple(attempt for attempt in found if attempt)
+
+    def skipped(self) -> tuple[str, ...]:
+        """What the proposer was asked for in vain, in order."""
+        numbers = self._folder.numbers("attempts")
+        found = (self.load(number, "skipped", Skipped) for number in numbers)
+        return tuple(skipped.option for skipped in found if skipped)
+
+    def _is_closed(self, number: int) -> bool:
+        names = ("attempt.json", "skipped.json")
+        return any(self._folder.has(_named(number, name)) for name in names)
+
+    # -- promotion and the best --------------------------------------------------------------------
+
+    def save_promotions(self, answers: tuple[Promotion, ...]) -> None:
+        """Store the answers to one batch of claims, all or none."""
+        number = len(self._folder.numbers("promotions")) + 1
+        text = Batch(answers=answers).model_dump_json(indent=1)
+        self._folder.write(f"promotions/{number:03}.json", text, precious=True)
+
+    def batches(self) -> tuple[tuple[Promotion, ...], ...]:
+        """Every batch of claims that was looked at again, in order."""
+        numbers = self._folder.numbers("promotions")
+        return tuple(self._folder.parse(f"promotions/{n:03}.json", Batch).answers for n in numbers)
+
+    def promotions(self) -> tuple[Promotion, ...]:
+        """Every claim that was looked at again, in order."""
+        return tuple(answer for batch in self.batches() for answer in batch)
+
+    def best(self) -> Attempt | None:
+        """The fastest feasible attempt whose kernel no promotion has refuted, or None."""
+        second_look = {p.candidate: p for p in self.promotions() if p.claim == "kernel"}
+        ranked = [
+            (lead, attempt)
+            for attempt in self.attempts()
+            if (lead := _lead(attempt, second_look.get(attempt.proposal.candidate.sha)))
+        ]
+        # The first of equals: an attempt that repeats another one's source changes nothing.
+        return max(ranked, key=lambda pair: pair[0])[1] if ranked else None
+
+    def save_best(self, attempt: Attempt) -> None:
+        """Put the kernel that is to be used into `best/`."""
+        sha = attempt.proposal.candidate.sha
+        answers = [p.model_dump(mode="json") for p in self.promotions() if p.candidate == sha]
+        summary = {
+            "attempt": attempt.number,
+            "candidate": sha,
+            "median_ms": attempt.median_ms,
+            "techniques": attempt.proposal.techniques,
+            "evaluation": attempt.evaluation.model_dump(mode="json"),
+            "promotions": answers,
+        }
+        self._folder.write("best/kernel.py", attempt.proposal.candidate.source)
+        self._folder.write("best/summary.json", json.dumps(summary, indent=2))
+
+
+def _plain_name(name: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "task"
+
+
+def _named(number: int, file: str) -> str:
+    return f"attempts/{number:03}/{file}"
+
+
+def _lead(attempt: Attempt, second_look: Promotion | None) -> float | None:
+    """How many times faster than eager, or None for a kernel that cannot be the best.
+
+    The fresh processes of a promotion count more than the first measurement, which picked the
+    winner and so flatters it; a ratio of alternating times compares different hours better than two
+    medians.
+    """
+    timing = attempt.evaluation.timing
+    if timing is None or (second_look and not second_look.holds):
+        return None
+    if second_look and second_look.ratio:
+        return second_look.ratio.value
+    speedup = timing.against("eager")
+    return speedup.ratio.value if speedup else 1 / timing.median_ms
