@@ -1,0 +1,1 @@
+"""Writes kernels without a model: operator graph in, C++ candidates out."""

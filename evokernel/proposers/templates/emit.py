@@ -1,0 +1,251 @@
+"""Owns the way from values of a program to C++ statements, in vector form and in scalar form.
+
+The loop structures are the templates'. What they ask for, and where:
+
+    addressing.parameters(program)               `const float* x, const float* scale, float* out`
+    addressing.pointers(program)                 once per row: `const float* x_row = x + r * 4096;`
+    emit.at_rest(program, program.before)        ROW and SCALAR: `const float scale_r = scale[r];`
+    emit.elements(program, wanted, "vector")     `const V x_c = load(x_row + c);` ...
+    emit.elements(..., count="n")                the same for a rest of `n < LANES` columns
+    emit.store("vector", "out_row + c", name)    stores a value
+    folds.Fold.of(program, reduction, "vector")  an accumulator: declare, step, merge, finish
+    folds.carries(program, scans)                what a sweep with scans declares before it
+    header.preamble(source)                      includes, and what `source` uses of vectormath.h
+
+Both forms write the same names; `V` is a vector of `LANES` floats, `M` a mask, and a plain float
+may stand wherever a `V` is expected. A ROW or SCALAR value goes by its `name`, a constant by its
+literal.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from evokernel.frozen import Frozen
+from evokernel.proposers.templates.addressing import element, pointer
+from evokernel.proposers.templates.expressions import (
+    Constant,
+    Level,
+    Load,
+    Map,
+    Pick,
+    Program,
+    Reduce,
+    Scan,
+    arguments,
+)
+from evokernel.proposers.templates.folds import Form, carry_type
+from evokernel.proposers.templates.literals import C_TYPES, literal
+from evokernel.proposers.templates.operators import OPERATORS
+
+_NESTED = 64
+"""Longest expression, in characters, that is written into another one instead of getting a name."""
+
+
+class Block(Frozen):
+    """C++ statements and what their results are called."""
+
+    lines: tuple[str, ...]
+    """Without indentation."""
+    names: dict[int, str]
+    """Value index to the expression that stands for it after these lines: an identifier or a
+    literal."""
+
+
+def vector_problem(program: Program) -> str | None:
+    """Why the vector form cannot express the program's elements; None if it can."""
+    for value in program.values:
+        if value.level is not Level.ELEMENT:
+            continue
+        if value.dtype not in ("float32", "bool"):
+            return f"`{value.name}` has dtype {value.dtype}"
+        if isinstance(value, Map) and not OPERATORS[value.op].vector:
+            return f"`{value.op}` has no vector form"
+    return None
+
+
+def store(form: Form, target: str, value: str, count: str = "", streaming: bool = False) -> str:
+    """A statement that stores one element or one vector at the pointer expression `target`.
+
+    Args:
+        form: `vector` stores `LANES` elements, `scalar` one.
+        target: Pointer to the (first) element.
+        value: What `Block.names` says.
+        count: Vector form only: name of the number of elements of a rest.
+        streaming: Vector form only: bypass the caches; `target` must then be aligned to the vector.
+    """
+    if form == "scalar":
+        return f"*({target}) = {value};"
+    if count:
+        return f"store({target}, {value}, {count});"
+    return f"{'stream' if streaming else 'store'}({target}, {value});"
+
+
+def elements(
+    program: Program,
+    wanted: Iterable[int],
+    form: Form,
+    *,
+    known: Mapping[int, str] | None = None,
+    column: str = "c",
+    count: str = "",
+) -> Block:
+    """Statements for one step of a sweep.
+
+    Args:
+        program: The program.
+        wanted: Values whose results are needed; those of lower levels pass through.
+        form: `vector` for `LANES` columns from `column` on, `scalar` for one.
+        known: Values that exist already (in a cache, from an earlier block) and their names.
+        column: The loop variable.
+        count: Vector form only: read just this many columns; the other lanes hold something.
+    """
+    return _Writer(program, form, dict(known or {}), column, count, "r").write(wanted)
+
+
+def at_rest(
+    program: Program,
+    wanted: Iterable[int],
+    *,
+    known: Mapping[int, str] | None = None,
+    row: str = "r",
+) -> Block:
+    """Statements for ROW and SCALAR values, in scalar form; reductions go by their names."""
+    names = dict(known or {})
+    for index, value in enumerate(program.values):
+        if isinstance(value, Reduce):
+            names.setdefault(index, value.name)
+    return _Writer(program, "scalar", names, "c", "", row).write(wanted)
+
+
+class _Writer:
+    """Writes the statements of one block."""
+
+    def __init__(
+        self,
+        program: Program,
+        form: Form,
+        names: dict[int, str],
+        column: str,
+        count: str,
+        row: str,
+    ) -> None:
+        self._program = program
+        self._form = form
+        self._names = names
+        self._column = column
+        self._count = count
+        self._row = row
+        self._lines: list[str] = []
+        self._uses: Counter[int] = Counter()
+        self._nested: dict[int, str] = {}
+
+    def write(self, wanted: Iterable[int]) -> Block:
+        wanted = tuple(wanted)
+        resting = self._resting(wanted)
+        order = self._program.closure(wanted, [*self._names, *resting])
+        self._names.update({i: self._program.values[i].name for i in resting})
+        self._uses.update(wanted)
+        self._uses.update(wanted)  # Twice: what is wanted keeps a name of its own.
+        for index in order:
+            self._uses.update(arguments(self._program.values[index]))
+        for index in order:
+            self._value(index)
+        return Block(lines=tuple(self._lines), names=dict(self._names))
+
+    def _resting(self, wanted: tuple[int, ...]) -> list[int]:
+        """Values that a sweep finds declared: those of lower levels, constants aside."""
+        if all(self._program.values[i].level is not Level.ELEMENT for i in wanted):
+            return []
+        return [
+            i
+            for i, v in enumerate(self._program.values)
+            if v.level is not Level.ELEMENT and not isinstance(v, Constant) and i not in self._names
+        ]
+
+    def _value(self, index: int) -> None:
+        value = self._program.values[index]
+        match value:
+            case Constant():
+                self._names[index] = literal(value.number, value.dtype)
+            case Load():
+                self._declare(index, self._load(value))
+            case Pick():
+                self._declare(index, self._pick(value))
+            case Scan():
+                self._scan(index, value)
+            case Map():
+                self._map(index, value)
+            case Reduce():
+                raise ValueError(f"the reduction `{value.name}` must be known before it is used")
+
+    def _declare(self, index: int, text: str) -> None:
+        value = self._program.values[index]
+        self._lines.append(f"const {self._type(value.dtype)} {value.name} = {text};")
+        self._names[index] = value.name
+
+    def _type(self, dtype: str) -> str:
+        if self._form == "scalar":
+            return C_TYPES[dtype]
+        return "M" if dtype == "bool" else "V"
+
+    def _load(self, value: Load) -> str:
+        if value.access.step == 0:
+            source = self._program.sources[value.access.source]
+            return f"{source.name}[{element(self._program, value.access, self._row)}]"
+        place = pointer(self._program, value.access)
+        if self._form == "scalar":
+            return f"{place}[{self._column}]"
+        rest = f", {self._count}" if self._count else ""
+        return f"load({place} + {self._column}{rest})"
+
+    def _pick(self, value: Pick) -> str:
+        index = self._names[value.index]
+        place = pointer(self._program, value.access)
+        return f"{place}[{index} >= 0 && {index} < {self._program.domain.cols} ? {index} : 0]"
+
+    def _scan(self, index: int, value: Scan) -> None:
+        carry, arg = f"{value.name}_carry", self._names[value.arg]
+        step = {"sum": "{0} + {1}", "prod": "{0} * {1}"}.get(
+            value.op, f"{value.op}imum({{0}}, {{1}})"
+        )
+        if self._form == "scalar":
+            kept = carry_type(value)
+            self._lines.append(f"{carry} = {step.format(carry, f'{kept}({arg})')};")
+            self._declare(index, f"static_cast<{C_TYPES[value.dtype]}>({carry})")
+            return
+        inner = f"{value.name}_run"
+        self._lines.append(f"const V {inner} = scan_{value.op}({arg});")
+        self._declare(index, step.format(f"V(static_cast<float>({carry}))", inner))
+        self._lines.append(
+            f"{carry} = {step.format(carry, f'{carry_type(value)}(last({inner}))')};"
+        )
+
+    def _map(self, index: int, value: Map) -> None:
+        operator = OPERATORS[value.op]
+        template = operator.scalar if self._form == "scalar" else operator.vector
+        if self._form == "vector" and value.op == "cast" and value.dtype == "bool":
+            template = "{0} != 0.0f"
+        cheap = operator.group in ("arithmetic", "comparison", "logic")
+        infix = not template.endswith(")") or template.startswith("{")
+        args = [self._nested.get(i, self._names.get(i, "")) for i in value.args]
+        if not infix:
+            args = [_bare(a) for a in args]
+        text = template.format(*args, t=C_TYPES[value.dtype])
+        if cheap and self._uses[index] == 1 and len(text) <= _NESTED:
+            self._nested[index] = f"({text})" if infix else text
+        else:
+            self._declare(index, text)
+
+
+def _bare(text: str) -> str:
+    """Without the outer parentheses: `f((a + b))` reads better as `f(a + b)`."""
+    if not text.startswith("(") or not text.endswith(")"):
+        return text
+    depth = 0
+    for position, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0 and position < len(text) - 1:
+            return text
+    return text[1:-1]

@@ -1,0 +1,41 @@
+"""Owns the names of generated C++: readable, unique, never a function's or a keyword."""
+
+from __future__ import annotations
+
+import re
+
+from evokernel.proposers.templates.operators import OPERATORS
+
+_HEADER = """V M LANES load store stream select first last fma fast_max fast_min to_float all
+any sum prod max min"""
+_LOOPS = "r c n rows cols begin end thread threads chunk"
+_LANGUAGE = """
+alignas alignof and asm auto bool break case catch char class const constexpr continue default
+delete do double else enum explicit extern false float for friend goto if inline int long main
+mutable namespace new not nullptr operator or private protected public register return short
+signed sizeof static std struct switch template this throw true try typedef typename union
+unsigned using virtual void volatile while xor index time signal y0 y1 yn j0 j1 jn gamma
+"""
+
+RESERVED = frozenset({*OPERATORS, *f"{_HEADER} {_LOOPS} {_LANGUAGE}".split()})
+"""What a value, source or output is never called: functions of the header, locals of the loops,
+words of the language. A loop may also use any name that ends in `_`."""
+
+
+class Names:
+    """Hands out C identifiers, each once."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set(RESERVED)
+
+    def take(self, wish: str) -> str:
+        """The wish itself if it is free, else the same with a number behind it."""
+        stem = re.sub(r"\W+|_+", "_", wish).strip("_") or "value"
+        if stem[0].isdigit():
+            stem = f"v{stem}"
+        name, number = stem, 0
+        while name in self._taken:
+            number += 1
+            name = f"{stem}{number}"
+        self._taken.add(name)
+        return name

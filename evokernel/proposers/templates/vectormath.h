@@ -1,0 +1,1 @@
+// Owns vectors of floats and their mathematics for generated kernels.
