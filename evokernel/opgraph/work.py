@@ -1,0 +1,107 @@
+"""Owns the counting of work: floating-point operations, and bytes that nobody avoids."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from math import prod
+
+from evokernel.opgraph import Node, Ref, TensorSpec
+from evokernel.opgraph.operators import PARTIAL, kind_of
+
+PER_ELEMENT = {
+    "softmax": 5,  # maximum, subtract, exponential, sum, divide
+    "log_softmax": 5,
+    "logsumexp": 4,
+    "layer_norm": 8,  # mean (1), variance (3), normalise (2), scale and shift (2)
+    "group_norm": 8,
+    "instance_norm": 8,
+    "batch_norm": 8,
+    "rms_norm": 4,  # square, sum, normalise, scale
+    "var": 4,
+    "std": 4,
+    "var_mean": 4,
+    "std_mean": 4,
+    "linalg_vector_norm": 2,
+    "cross_entropy_loss": 5,
+    "mse_loss": 3,
+    "l1_loss": 3,
+    "smooth_l1_loss": 4,
+    "huber_loss": 4,
+    "kl_div": 4,
+    "binary_cross_entropy": 5,
+    "binary_cross_entropy_with_logits": 6,
+}
+"""Operations per input element of composite operators, as their textbook formula needs them."""
+
+Specs = dict[str, tuple[TensorSpec, ...]]
+
+
+def flops(nodes: Sequence[Node]) -> int:
+    """Floating-point operations of one call.
+
+    A point-wise operator counts one per element of its result, transcendental or not; a reduction
+    one per element of its input; a contraction two per multiply-add; data movement nothing.
+    """
+    specs = {node.name: node.outputs for node in nodes}
+    return sum(_node_flops(node, specs) for node in nodes if node.kind == "call")
+
+
+def _node_flops(node: Node, specs: Specs) -> int:
+    read = [specs[ref.node][ref.index] for ref in node.refs()]
+    kind = kind_of(node.op)
+    written = node.outputs[0].numel if node.outputs else 0
+    first = read[0].numel if read else 0
+    if kind in {"view", "factory"} or node.op in PARTIAL or node.op == "to":
+        return 0
+    if kind in {"contraction", "convolution", "attention"}:
+        return _contraction_flops(node, kind, read, written)
+    if kind in {"reduction", "softmax", "normalization", "loss", "scan", "pooling"}:
+        return PER_ELEMENT.get(node.op, 1) * first
+    return written
+
+
+def _contraction_flops(node: Node, kind: str, read: list[TensorSpec], written: int) -> int:
+    if kind == "attention":
+        query, key = read[0].shape, read[1].shape
+        scores = prod(query[:-1]) * key[-2]
+        return 2 * scores * query[-1] + 5 * scores + 2 * scores * read[2].shape[-1]
+    if kind == "convolution":
+        transposed = "transpose" in node.op
+        weight = read[1].shape
+        bias = written if len(read) > 2 else 0
+        return 2 * prod(weight[1:]) * (read[0].numel if transposed else written) + bias
+    if node.op in {"addmm", "baddbmm", "addbmm", "addmv"}:
+        return 2 * written * read[1].shape[-1] + written
+    if node.op == "outer":
+        return written
+    bias = written if node.op == "linear" and len(read) > 2 else 0
+    return 2 * written * read[0].shape[-1] + bias
+
+
+def min_bytes(nodes: Sequence[Node], results: Sequence[Ref]) -> int:
+    """Bytes that any implementation moves.
+
+    Every input, parameter and constant is read once, as far as the operators on it need it (of an
+    embedding table only the rows looked up); every result is written once, unless it is a view of
+    something that came in.
+    """
+    by_name = {node.name: node for node in nodes}
+    needed: dict[Ref, int] = defaultdict(int)
+    for node in nodes:
+        for position, ref in enumerate(node.refs()):
+            whole = by_name[ref.node].outputs[ref.index].nbytes
+            is_partial = position == 0 and node.op in PARTIAL
+            needed[ref] += sum(spec.nbytes for spec in node.outputs) if is_partial else whole
+    outside = [Ref(node=node.name) for node in nodes if node.kind != "call"]
+    read = sum(min(needed[ref], by_name[ref.node].outputs[0].nbytes) for ref in outside)
+    made = {ref for ref in results if not _is_view_of_outside(ref, by_name)}
+    return read + sum(by_name[ref.node].outputs[ref.index].nbytes for ref in made)
+
+
+def _is_view_of_outside(ref: Ref, by_name: dict[str, Node]) -> bool:
+    node = by_name[ref.node]
+    if node.kind != "call":
+        return True
+    source = next(node.refs(), None)
+    return (
+        kind_of(node.op) == "view" and source is not None and _is_view_of_outside(source, by_name)
+    )
