@@ -18,6 +18,23 @@ def home() -> Path:
     return Path(base) / "evokernel"
 
 
+def host_compiler() -> tuple[tuple[str, ...], bool]:
+    """The C++ compiler commands to try, best first, and whether the user chose.
+
+    `$CXX` alone where it is set (it may hold arguments: `ccache g++`), else `g++`, `clang++`.
+    """
+    named = os.environ.get("CXX", "").strip()
+    return ((named,), True) if named else (("g++", "clang++"), False)
+
+
+def compiler_environment() -> dict[str, str]:
+    """What of the environment a compiler gets: where its own parts lie, and no keys or tokens."""
+    names = {"PATH", "HOME", "LD_LIBRARY_PATH", "LIBRARY_PATH", "CPATH", "CPLUS_INCLUDE_PATH"}
+    names |= {"GCC_EXEC_PREFIX", "COMPILER_PATH", "CONDA_PREFIX", "CONDA_BUILD_SYSROOT"}
+    prefixes = ("NIX_CFLAGS", "NIX_LDFLAGS", "NIX_CC_WRAPPER", "NIX_BINTOOLS_WRAPPER")
+    return {k: v for k, v in os.environ.items() if k in names or k.startswith(prefixes)}
+
+
 class Budget(Frozen):
     """What a run may spend; whatever runs out first ends it."""
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from evokernel.compilers import Artefact, BuildFailure, KernelSource
 from evokernel.compilers.binding import Function, Launch, Strided, launches
+from evokernel.compilers.diagnostics import rendered
 from evokernel.compilers.loading import FloatStateChanged, load
 from evokernel.compilers.signatures import Signature, signatures
 from evokernel.config import BenchConfig
@@ -36,7 +37,7 @@ class BuildError(Exception):
         """Errors first; at least one."""
         self.timed_out = timed_out
         """The compiler was stopped at its time or memory limit."""
-        shown = "\n".join(f"  {_line(d)}" for d in self.diagnostics[:_SHOWN])
+        shown = "\n".join(f"  {rendered(d)}" for d in self.diagnostics[:_SHOWN])
         super().__init__(f"`{name}` does not build:\n{shown}")
 
 
@@ -145,8 +146,3 @@ def _own_compiler(folder: Path, seconds: float) -> Broker:
     from evokernel.compilers.cpp import CppCompiler
 
     return CppCompiler(folder, timeout_s=seconds).build
-
-
-def _line(diagnostic: Diagnostic) -> str:
-    place = ":".join(str(p) for p in (diagnostic.file, diagnostic.line, diagnostic.column) if p)
-    return f"{place}: {diagnostic.severity}: {diagnostic.message}"

@@ -50,7 +50,8 @@ _log: list[Launch] | None = None
 def launches() -> Iterator[list[Launch]]:
     """Log every kernel call of this process; the list grows while the block runs. Not nested."""
     global _log
-    _log = log = []
+    log: list[Launch] = []
+    _log = log
     try:
         yield log
     finally:

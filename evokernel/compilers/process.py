@@ -1,0 +1,106 @@
+"""Owns the running of a compiler within limits: nothing that it starts outlives the call."""
+
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from evokernel.frozen import Frozen
+
+_OUTPUT_FILE = "output.txt"
+_GONE_WITHIN_S = 1.0
+# A shell sets the limits and becomes the compiler: code between fork and exec is not safe in a
+# process with threads, and limits set from outside come too late for the compiler's children.
+_LIMITED = 'ulimit -c 0; ulimit -v "$1"; ulimit -t "$2"; ulimit -f "$3"; shift 3; exec "$@"'
+
+
+class Limits(Frozen):
+    """What one call of a compiler may use."""
+
+    seconds: float
+    """Wall seconds; the processor time of each of its processes is limited a little above."""
+    memory_bytes: int
+    """Address space of each of its processes, bytes."""
+    file_bytes: int = 256 * 2**20
+    """Largest file it may write, its messages included; bytes."""
+    output_bytes: int = 256 * 2**10
+    """How much of its messages is read, from the beginning; bytes."""
+
+
+class Outcome(Frozen):
+    """How a call ended."""
+
+    code: int
+    """Exit code; negative is the number of the signal that ended it."""
+    output: str
+    """What it wrote to both standard streams, capped."""
+    seconds: float
+    """Wall seconds."""
+    timed_out: bool
+    """It was killed at the wall limit."""
+
+
+def run(
+    command: Sequence[str], folder: Path, environment: dict[str, str], limits: Limits
+) -> Outcome:
+    """Run a command in `folder` in a session of its own, and kill what is left of it afterwards.
+
+    Args:
+        command: program and arguments.
+        folder: private working folder; temporary files and messages go there.
+        environment: the complete environment.
+        limits: what it may use.
+    """
+    began = time.monotonic()
+    with (folder / _OUTPUT_FILE).open("w+b") as output:
+        process = subprocess.Popen(
+            ["/bin/sh", "-c", _LIMITED, "sh", *_ulimits(limits), *command],
+            cwd=folder,
+            env={**environment, "TMPDIR": str(folder), "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+        timed_out = False
+        try:
+            process.wait(limits.seconds)
+        except subprocess.TimeoutExpired:
+            timed_out = True
+        finally:
+            _kill(process)
+        output.seek(0)
+        text = output.read(limits.output_bytes).decode(errors="replace")
+    seconds = time.monotonic() - began
+    return Outcome(code=process.returncode, output=text, seconds=seconds, timed_out=timed_out)
+
+
+def _ulimits(limits: Limits) -> list[str]:
+    """Address space in KiB, processor seconds, and file size in blocks of 512 bytes."""
+    wanted = (
+        (resource.RLIMIT_AS, limits.memory_bytes, 1024),
+        (resource.RLIMIT_CPU, int(limits.seconds) + 5, 1),
+        (resource.RLIMIT_FSIZE, limits.file_bytes, 512),
+    )
+    return [str(_within_hard(which, value) // unit) for which, value, unit in wanted]
+
+
+def _within_hard(which: int, value: int) -> int:
+    hard = resource.getrlimit(which)[1]
+    return value if hard == resource.RLIM_INFINITY else min(value, hard)
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill the whole group, also after a normal end: a wrapper may have left children behind."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+    deadline = time.monotonic() + _GONE_WITHIN_S
+    with contextlib.suppress(ProcessLookupError):
+        while time.monotonic() < deadline:  # the kernel ends killed children a moment later
+            os.killpg(process.pid, 0)
+            time.sleep(0.002)
