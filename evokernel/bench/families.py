@@ -1,0 +1,214 @@
+"""Owns the input families: what a task's inputs become, so that a wrong kernel shows.
+
+Two well-chosen inputs find more faults than a hundred seeds of one distribution. Families change
+floating tensors only, and only as far as the nature of each allows: labels, masks and index tensors
+stay, and probabilities stay probabilities. What is non-negative stays so, with one exception:
+values that look like `torch.rand` (uniform in [0, 1)) are the usual way to say "some input" in task
+files, and a kernel that returns its input would pass for ReLU if they never became negative. They
+are changed freely, unless the reference raises or answers with non-finite values; then they too
+keep their domain.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from evokernel.nested import leaves, map_leaves
+
+if TYPE_CHECKING:
+    import torch
+
+FAMILIES = ("normal", "large", "small", "negated", "zeros", "ties", "special", "denormal")
+"""In the order in which they are tried."""
+SPECIAL = ("special", "denormal")
+"""Families that a task whose `special_values` are ignored is spared."""
+
+LARGE = 1e3
+SMALL = 1e-3
+SPRINKLE_EVERY = 50_000
+"""Elements per special value; few enough that most rows of a reduction stay finite."""
+
+
+class Nature(StrEnum):
+    """What an input tensor is, judged by its values."""
+
+    EXACT = "exact"
+    """Integers, booleans, and floats that hold only whole numbers: labels, masks, indices."""
+    PROBABILITY = "probability"
+    """Non-negative, and the last dimension sums to one."""
+    UNIFORM = "uniform"
+    """Like `torch.rand`."""
+    NONNEGATIVE = "nonnegative"
+    """No value below zero."""
+    GENERIC = "generic"
+    """Any floating values."""
+
+
+def nature(tensor: torch.Tensor) -> Nature:
+    """Judge a tensor by dtype and values; NaN and infinities count as generic."""
+    if not tensor.is_floating_point() or tensor.numel() == 0:
+        return Nature.EXACT
+    values = tensor.detach().float()
+    if bool((values == values.round()).all()):
+        return Nature.EXACT
+    if not bool((values >= 0).all()):
+        return Nature.GENERIC
+    if _sums_to_one(values):
+        return Nature.PROBABILITY
+    mean = float(values.mean())
+    if float(values.max()) <= 1 and values.numel() >= 16 and 0.35 < mean < 0.65:
+        return Nature.UNIFORM
+    return Nature.NONNEGATIVE
+
+
+def natures(inputs: Any) -> tuple[Nature, ...]:
+    """The nature of every tensor of nested inputs, in order of appearance."""
+    import torch
+
+    return tuple(nature(leaf) for _, leaf in leaves(inputs) if isinstance(leaf, torch.Tensor))
+
+
+def apply(
+    family: str, inputs: Any, kinds: tuple[Nature, ...], seed: int, keep_domain: bool = False
+) -> Any:
+    """The inputs of a family, made from a workload's normal inputs.
+
+    Args:
+        family: One of `FAMILIES`.
+        inputs: Nested inputs; they are left alone.
+        kinds: What `natures` says of them.
+        seed: Places the special values.
+        keep_domain: Treat uniform values as non-negative ones that stay below one.
+
+    Returns:
+        New nested inputs of the same shapes and dtypes.
+    """
+    import torch
+
+    tensors = [leaf for _, leaf in leaves(inputs) if isinstance(leaf, torch.Tensor)]
+    made = {
+        id(tensor): _changed(family, tensor, kind, seed + index, keep_domain)
+        for index, (tensor, kind) in enumerate(zip(tensors, kinds, strict=True))
+    }
+
+    def pick(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        changed = made[id(leaf)]
+        return leaf.clone() if changed is None else changed
+
+    return map_leaves(pick, inputs)
+
+
+def changes(family: str, kinds: tuple[Nature, ...], keep_domain: bool = False) -> bool:
+    """Whether a family makes other inputs than the normal ones; `normal` itself counts."""
+    if family == "normal":
+        return True
+    return any(_touches(family, kind, keep_domain) for kind in kinds)
+
+
+def varied(kinds: tuple[Nature, ...], keep_domain: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Which tensors a timed repetition must keep non-negative, and which it must leave as they are.
+
+    Returns:
+        Indices of non-negative tensors, indices of fixed ones (see `messages.Variant`).
+    """
+    fixed = {Nature.EXACT, Nature.PROBABILITY} | ({Nature.UNIFORM} if keep_domain else set())
+    return (
+        tuple(i for i, kind in enumerate(kinds) if kind is Nature.NONNEGATIVE),
+        tuple(i for i, kind in enumerate(kinds) if kind in fixed),
+    )
+
+
+def _sums_to_one(values: torch.Tensor) -> bool:
+    if values.dim() == 0 or values.shape[-1] < 2:
+        return False
+    return bool(((values.sum(-1) - 1).abs() < 1e-3).all())
+
+
+def _changed(
+    family: str, tensor: torch.Tensor, kind: Nature, seed: int, keep_domain: bool
+) -> torch.Tensor | None:
+    if family == "normal" or not _touches(family, kind, keep_domain):
+        return None
+    unit = kind is Nature.UNIFORM and keep_domain
+    match family:
+        case "large":
+            return _scaled(tensor, _large(tensor))
+        case "small":
+            return _scaled(tensor, SMALL)
+        case "negated":
+            return _scaled(tensor, -1.0)
+        case "zeros":
+            return _scaled(tensor, 0.0).abs()  # no negative zeros
+        case "ties":
+            return _even(tensor) if kind is Nature.PROBABILITY else _tied(tensor, unit)
+        case "special":
+            return _sprinkled(tensor, kind is Nature.NONNEGATIVE, seed)
+        case "denormal":
+            return _denormal(tensor)
+    raise ValueError(f"`{family}` is no input family; known: {', '.join(FAMILIES)}")
+
+
+def _touches(family: str, kind: Nature, keep_domain: bool) -> bool:
+    """Whether a family changes a tensor of that nature."""
+    match kind:
+        case Nature.EXACT:
+            return False
+        case Nature.PROBABILITY:
+            return family == "ties"
+        case Nature.NONNEGATIVE:
+            return family != "negated"
+        case Nature.UNIFORM if keep_domain:
+            return family not in {"large", "negated", "special"}
+    return True
+
+
+def _scaled(tensor: torch.Tensor, factor: float) -> torch.Tensor:
+    return tensor * factor
+
+
+def _large(tensor: torch.Tensor) -> float:
+    """`LARGE`, or less where squares would leave the range of a narrow dtype such as float16."""
+    import torch
+
+    largest = float(tensor.abs().max())
+    reach = float(torch.finfo(tensor.dtype).max) ** 0.5
+    return min(LARGE, reach / largest) if largest > 0 else LARGE
+
+
+def _even(tensor: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return torch.full_like(tensor, 1.0 / tensor.shape[-1])
+
+
+def _tied(tensor: torch.Tensor, unit: bool) -> torch.Tensor:
+    """Small whole numbers (or 0 and 1), so that maxima tie and sums and products are exact."""
+    rms = float(tensor.double().square().mean().sqrt())
+    levels = (tensor.double() / max(rms, 1e-300)).round().clamp(-2, 2)
+    return (levels.clamp(0, 1) if unit else levels).to(tensor.dtype)
+
+
+def _sprinkled(tensor: torch.Tensor, floor: bool, seed: int) -> torch.Tensor:
+    import torch
+
+    values = (float("nan"), float("inf")) if floor else (float("nan"), float("inf"), -float("inf"))
+    count = min(64, max(len(values), tensor.numel() // SPRINKLE_EVERY))
+    draw = torch.Generator().manual_seed(seed % 2**63)
+    places = torch.randint(tensor.numel(), (count,), generator=draw)
+    specials = torch.tensor([values[i % len(values)] for i in range(count)], dtype=tensor.dtype)
+    out = tensor.clone()
+    where = torch.unravel_index(places, tensor.shape) if tensor.dim() else ()
+    out[where] = specials if tensor.dim() else specials[0]
+    return out
+
+
+def _denormal(tensor: torch.Tensor) -> torch.Tensor:
+    """Scaled so that the largest value is a hundredth of the smallest normal number."""
+    import torch
+
+    largest = max(float(tensor.abs().max()), 1e-300)
+    factor = 0.01 * float(torch.finfo(tensor.dtype).tiny) / largest
+    return (tensor.double() * factor).to(tensor.dtype)

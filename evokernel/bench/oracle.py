@@ -1,0 +1,315 @@
+"""Owns the truth about a task: secret inputs, expected values, and the judgement on outputs.
+
+It lives in the trusted parent. What it expects never enters a candidate's worker; what it compares
+are bytes that a worker has sent. It computes only when asked, never while anything is timed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+from evokernel.bench import correctness, families, tolerance
+from evokernel.bench.correctness import Fault
+from evokernel.bench.families import Nature
+from evokernel.bench.messages import Outcome, Variant
+from evokernel.bench.reference import Expectation, Reference
+from evokernel.bench.stock import Stock
+from evokernel.bench.tensors import Package, pack, vary
+from evokernel.errors import TaskError
+from evokernel.evaluation import Mismatch, Status
+from evokernel.nested import map_leaves
+from evokernel.opgraph import OpGraph
+from evokernel.program import Program
+from evokernel.task import Workload
+
+TIMED_SETS = 2
+"""Input sets that timed repetitions draw from."""
+CHECKABLE = 2
+"""Variants of each timed set whose expected values are known."""
+BUDGET_BYTES = 2 << 30
+"""Memory for inputs that are kept ready, and as much again for expected values."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One set of inputs to compare on."""
+
+    workload: Workload
+    family: str
+    """One of `families.FAMILIES`, or `timed`."""
+    keep_domain: bool = False
+    """Uniform inputs keep their domain (see `families`)."""
+    draw: int = 0
+    """Which of several sets of the same family."""
+    variant: Variant | None = None
+    """Change of the inputs, for outputs of timed repetitions."""
+
+    @property
+    def name(self) -> str:
+        """Unique name of the inputs before the variant."""
+        return f"{self.workload.name}/{self.family}/{self.draw}/{int(self.keep_domain)}"
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The comparison of one outcome."""
+
+    worst_ratio: float
+    """Largest error as a share of its limit."""
+    comparisons: int
+    """Output tensors compared."""
+    fault: Fault | None = None
+    mismatch: Mismatch | None = None
+
+
+class Oracle:
+    """Makes inputs from a secret seed, knows the expected values, and judges.
+
+    Args:
+        program: The task's reference, executed.
+        seed: The session's secret.
+        graph: The reference's operator graph, if it could be captured.
+        budget_bytes: Memory for inputs, and as much again for expected values; what does not fit is
+            made again when it is needed.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        seed: int,
+        graph: OpGraph | None = None,
+        budget_bytes: int = BUDGET_BYTES,
+    ) -> None:
+        self.program = program
+        self._seed = seed
+        self.reference = Reference(program, self.derive("weights"), graph)
+        self.init_args, self.init_kwargs = program.init_inputs(self.reference.weights_seed)
+        self._packages: Stock[Package] = Stock(
+            budget_bytes, lambda package: package.bytes, lambda package: package.close()
+        )
+        self._expected: Stock[Expectation] = Stock(budget_bytes, lambda held: held.bytes)
+        self._kinds: dict[str, tuple[Nature, ...]] = {}
+        self._cases: dict[tuple[str, str], Case | None] = {}
+        self._varies = True
+        self._notes: list[str] = []
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What limits the checks."""
+        return (*self.reference.notes, *self._notes)
+
+    def derive(self, label: str) -> int:
+        """A 62-bit seed for one purpose, from the secret."""
+        digest = hashlib.sha256(f"{self._seed}/{label}".encode()).digest()
+        return int.from_bytes(digest[:8], "big") >> 2
+
+    def cases(self, chosen: tuple[str, ...] = families.FAMILIES) -> tuple[Case, ...]:
+        """The cases of every workload that show something, in order.
+
+        Raises:
+            TaskError: The reference fails on its own inputs, or shows nothing even there.
+        """
+        found = (
+            self._usable(workload, family)
+            for workload in self.program.workloads()
+            for family in chosen
+        )
+        return tuple(case for case in found if case is not None)
+
+    def inputs(self, case: Case) -> list[Any]:
+        """The arguments of `forward` for a case, made afresh."""
+        fresh = case.family == "timed" or case.draw > 0
+        seed = self.derive(case.name if fresh else case.workload.name)
+        made = self.program.make_inputs(case.workload, seed)
+        if case.family in families.FAMILIES:
+            kinds = self._natures(case.workload, made)
+            made = families.apply(case.family, made, kinds, seed, case.keep_domain)
+        return made if case.variant is None else _varied(made, case.variant)
+
+    def package(self, case: Case) -> Package:
+        """The case's inputs, before any variant, in shared memory; the oracle owns it."""
+        plain = Case(case.workload, case.family, case.keep_domain, case.draw)
+        return self._packages.get(plain.name, lambda: pack(self.inputs(plain)))
+
+    def expected(self, case: Case) -> Expectation:
+        """What is right for a case.
+
+        Raises:
+            TaskError: The reference refuses its inputs.
+        """
+        name = case.workload.name
+        return self._expected.get(
+            f"{case.name}/{case.variant}", lambda: self.reference.expect(self.inputs(case), name)
+        )
+
+    def judge(self, case: Case, outcome: Outcome, are_inputs_told: bool = True) -> Judgement:
+        """Compare one outcome: structure first, then inputs, then every element of every output.
+
+        Args:
+            case: What it was run on.
+            outcome: What the candidate's worker sent.
+            are_inputs_told: The outcome tells which inputs changed.
+        """
+        want = self.expected(case)
+        fault = correctness.check_form(want.skeleton, want.forms, outcome.outputs, outcome.facts)
+        if fault is None and are_inputs_told:
+            fault = _check_inputs(want, outcome)
+        if fault is not None:
+            return Judgement(0.0, 0, fault, _formless(case, fault))
+        worst, count = 0.0, 0
+        found = correctness.tensors(outcome.outputs)
+        for form, limits, (_, got) in zip(want.forms, want.limits, found, strict=True):
+            compared = correctness.compare(limits, got)
+            worst, count = max(worst, compared.worst_ratio), count + 1
+            if compared.wrong:
+                wrong = correctness.mismatch(case.workload.name, case.family, form, compared)
+                fault = Fault(Status.WRONG_VALUES, form.path, wrong.detail)
+                return Judgement(worst, count, fault, wrong)
+        return Judgement(worst, count)
+
+    @property
+    def timed_workload(self) -> Workload:
+        """The workload that is timed: the first."""
+        return self.program.workloads()[0]
+
+    def timed_cases(self) -> tuple[Case, ...]:
+        """The input sets that timed repetitions draw from, without variants."""
+        return tuple(Case(self.timed_workload, "timed", draw=draw) for draw in range(TIMED_SETS))
+
+    def variant(self, label: str, slot: int = 0) -> Variant:
+        """A change of sign, scale and offset, fixed by the secret and the label."""
+        bits = self.derive(f"variant/{label}")
+        kinds = self._natures(self.timed_workload)
+        negated = self._usable(self.timed_workload, "negated")
+        keep, fixed = families.varied(kinds, negated is None or negated.keep_domain)
+        return Variant(
+            slot=slot,
+            sign=1 if bits & 1 else -1,
+            scale=0.5 + 1.5 * ((bits >> 1) % 1009) / 1009,
+            offset=0.25 * (((bits >> 16) % 1009) / 1009 - 0.5),
+            nonnegative=keep,
+            fixed=fixed if self._varies else tuple(range(len(kinds))),
+        )
+
+    def checkable(self, draw: int) -> tuple[Case, ...]:
+        """Variants of one timed set whose expected values are kept."""
+        return tuple(
+            Case(self.timed_workload, "timed", draw=draw, variant=self.variant(f"{draw}/{index}"))
+            for index in range(CHECKABLE)
+        )
+
+    def prepare(self, cases: tuple[Case, ...]) -> None:
+        """Compute ahead what judging and timing a candidate need."""
+        for case in cases:
+            self.package(case)
+            self.expected(case)
+        for case in self.timed_cases():
+            self.package(case)
+        self._varies = self._can_vary()
+        for draw in range(TIMED_SETS):
+            for case in self.checkable(draw):
+                self.expected(case)
+
+    def describe_tolerance(self) -> str:
+        """The rule in words."""
+        return tolerance.describe(self.program.task.options.tolerance, self.reference.depth)
+
+    def close(self) -> None:
+        """Give the shared memory back."""
+        self._packages.clear()
+        self._expected.clear()
+
+    def _can_vary(self) -> bool:
+        try:
+            found = [self.expected(case) for draw in (0, 1) for case in self.checkable(draw)]
+        except TaskError:
+            found = []
+        if found and all(want.is_evidence for want in found):
+            return True
+        self._notes.append(
+            "timed inputs alternate between two sets only: the reference refuses inputs with other "
+            "sign, scale or offset"
+        )
+        return False
+
+    def _natures(self, workload: Workload, inputs: Any = None) -> tuple[Nature, ...]:
+        if workload.name not in self._kinds:
+            made = inputs or self.program.make_inputs(workload, self.derive(workload.name))
+            self._kinds[workload.name] = families.natures(made)
+        return self._kinds[workload.name]
+
+    def _usable(self, workload: Workload, family: str) -> Case | None:
+        """The case in the freest domain that the reference accepts, or None if it shows nothing."""
+        key = (workload.name, family)
+        if key not in self._cases:
+            self._cases[key] = self._find(workload, family)
+        return self._cases[key]
+
+    def _find(self, workload: Workload, family: str) -> Case | None:
+        ignores = self.program.task.options.special_values == "ignore"
+        if family in families.SPECIAL and ignores:
+            return None
+        kinds = self._natures(workload)
+        tries = (False, True) if Nature.UNIFORM in kinds else (False,)
+        for keep_domain in tries if family != "normal" else (False,):
+            case = Case(workload, family, keep_domain)
+            why = self._uselessness(case, kinds)
+            if why is None:
+                return case
+            self._notes.append(f"`{family}` inputs of workload `{workload.name}` {why}")
+        return None
+
+    def _uselessness(self, case: Case, kinds: tuple[Nature, ...]) -> str | None:
+        """Why a case shows nothing, or None."""
+        if not families.changes(case.family, kinds, case.keep_domain):
+            return "are the normal ones and were left out"
+        try:
+            want = self.expected(case)
+        except TaskError as error:
+            if case.family == "normal":
+                raise
+            return f"are refused by the reference: {str(error).splitlines()[0]:.120}"
+        if case.family == "normal" and not want.is_evidence:
+            raise TaskError(
+                f"`{self.program.task.name}`: the reference gives no finite value on workload "
+                f"`{case.workload.name}`, so that nothing can be compared; expected finite outputs"
+            )
+        if not want.is_evidence:
+            return "give no finite value in any output of the reference and were left out"
+        is_free = Nature.UNIFORM in kinds and not case.keep_domain and case.family != "special"
+        if is_free and any(limits.has_pattern for limits in want.limits):
+            return "leave the reference's domain and were drawn within it"
+        return None
+
+
+def _varied(inputs: Any, variant: Variant) -> Any:
+    """What a worker makes of the inputs for one timed repetition, bit for bit."""
+    import torch
+
+    count = iter(range(1 << 30))
+
+    def change(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        flat = leaf.contiguous().reshape(-1)
+        out = torch.empty_like(flat)
+        vary(next(count), flat, out, variant)
+        return out.reshape(leaf.shape)
+
+    return map_leaves(change, inputs)
+
+
+def _check_inputs(want: Expectation, outcome: Outcome) -> Fault | None:
+    changed = sorted(set(outcome.changed_inputs) - set(want.modified))
+    if not changed:
+        return None
+    text = f"`forward` overwrote input tensor {changed[0]}, which the reference leaves alone"
+    return Fault(Status.INPUT_MODIFIED, str(changed[0]), text)
+
+
+def _formless(case: Case, fault: Fault) -> Mismatch:
+    return Mismatch(
+        workload=case.workload.name, family=case.family, output=fault.path, detail=fault.detail
+    )

@@ -1,0 +1,197 @@
+"""Owns what the reference makes of given inputs, at its own precision and in fp64."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from evokernel.bench import correctness, tolerance
+from evokernel.bench.correctness import Form
+from evokernel.bench.tolerance import Limits
+from evokernel.errors import TaskError
+from evokernel.nested import leaves, map_leaves
+from evokernel.opgraph import OpGraph
+from evokernel.program import Program, to_dtype
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What the reference makes of one set of inputs."""
+
+    skeleton: str
+    """Structure of what it returns."""
+    forms: tuple[Form, ...]
+    """One per output tensor."""
+    limits: tuple[Limits, ...]
+    """One per output tensor."""
+    modified: tuple[int, ...]
+    """Indices of input tensors that the reference itself overwrites."""
+    aliased: tuple[int, ...]
+    """Indices of output tensors that share memory with an input in the reference."""
+
+    @property
+    def is_evidence(self) -> bool:
+        """Whether a comparison with it shows anything."""
+        return any(limits.is_evidence for limits in self.limits)
+
+    @property
+    def bytes(self) -> int:
+        """Memory that it holds."""
+        return sum(limits.bytes for limits in self.limits)
+
+    @property
+    def output_bytes(self) -> tuple[int, ...]:
+        """Bytes of each output tensor."""
+        return tuple(form.bytes for form in self.forms)
+
+
+class Reference:
+    """The task's reference with one set of weights, run in this process.
+
+    Args:
+        program: The task's file, executed.
+        weights_seed: Seed of the weights.
+        graph: Its operator graph, if it could be captured; it tells how long reductions are.
+    """
+
+    def __init__(self, program: Program, weights_seed: int, graph: OpGraph | None = None) -> None:
+        import torch
+
+        self.program = program
+        self.graph = graph
+        self.weights_seed = weights_seed
+        self._module = program.build(weights_seed)
+        self._exact_module = program.build(weights_seed, torch.float64)
+        self.state = {name: value.clone() for name, value in self._module.state_dict().items()}
+        self.notes: list[str] = []
+        """What limits the checks."""
+        self.is_deterministic = True
+        """No call so far gave other bits than an earlier one on the same inputs."""
+        self.depth = 1
+        """Upper estimate of the longest reduction behind an output element."""
+        self._has_exact = True
+        self._repeated: set[str] = set()
+
+    def expect(self, inputs: list[Any], workload: str) -> Expectation:
+        """Run it at both precisions and set the limits.
+
+        Args:
+            inputs: Arguments of `forward`; they are left alone.
+            workload: Name of their workload.
+
+        Raises:
+            TaskError: It refuses these inputs, or two calls on them differ.
+        """
+        passed = copied(inputs)
+        own = self.program.call(self._module, passed)
+        found = correctness.tensors(own)
+        modified = _modified(inputs, passed)
+        aliased = _aliased([value for _, value in found], passed)
+        if workload not in self._repeated:
+            self._repeated.add(workload)
+            self._repeat(inputs, own)
+        self.depth = max(self.depth, self._depth(inputs, found))
+        exact = correctness.tensors(self._exact(inputs, own))
+        options = self.program.task.options
+        follow = options.special_values == "follow"
+        return Expectation(
+            skeleton=correctness.skeleton(own),
+            forms=tuple(correctness.form(path, value) for path, value in found),
+            limits=tuple(
+                tolerance.limits(mine, truth, options.tolerance, self.depth, follow)
+                for (_, mine), (_, truth) in zip(found, exact, strict=True)
+            ),
+            modified=modified,
+            aliased=aliased,
+        )
+
+    def _exact(self, inputs: list[Any], own: Any) -> Any:
+        """The fp64 reference's outputs; where it cannot run in fp64, its own at its precision."""
+        import torch
+
+        if self._has_exact:
+            try:
+                return self.program.call(self._exact_module, to_dtype(inputs, torch.float64))
+            except TaskError as error:
+                self._has_exact = False
+                self.notes.append(
+                    "the reference does not run in fp64: its results at its own precision are the "
+                    f"truth, and the floor is the tolerance ({str(error).splitlines()[0]:.160})"
+                )
+        return own
+
+    def _repeat(self, inputs: list[Any], first: Any) -> None:
+        """Find out whether the reference itself gives the same bits twice."""
+        again = self.program.call(self._module, copied(inputs))
+        if correctness.same_bits(first, again) is None:
+            return
+        self.is_deterministic = False
+        pairs = zip(correctness.tensors(first), correctness.tensors(again), strict=True)
+        for (path, one), (_, two) in pairs:
+            if not _close(one, two):
+                raise TaskError(
+                    f"`{self.program.task.name}`: output `{path}` of the reference differs from "
+                    "one call to the next on the same inputs, so that nothing can be compared with "
+                    "it; expected a deterministic reference (with dropout, say "
+                    '`EVOKERNEL = {"mode": "eval"}`)'
+                )
+
+    def _depth(self, inputs: list[Any], found: list[tuple[str, torch.Tensor]]) -> int:
+        """The longest dimension or ratio of sizes that a reduction can run over."""
+        import torch
+
+        if self.graph is not None and self.graph.family == "elementwise":
+            return 1
+        args = [leaf for _, leaf in leaves(inputs) if isinstance(leaf, torch.Tensor)]
+        read = [*args, *self.state.values()]
+        written = max(1, min((value.numel() for _, value in found), default=1))
+        longest = max((size for value in read for size in value.shape), default=1)
+        folded = max((value.numel() // written for value in args), default=1)
+        return max(1, longest, folded, self._worked(found))
+
+    def _worked(self, found: list[tuple[str, torch.Tensor]]) -> int:
+        """Multiply-adds per output element."""
+        if self.graph is None:
+            return 1
+        return self.graph.flops // (2 * max(1, sum(value.numel() for _, value in found)))
+
+
+def copied(inputs: Any) -> Any:
+    """The same nesting with tensors of its own."""
+    import torch
+
+    return map_leaves(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, inputs)
+
+
+def _modified(before: Any, after: Any) -> tuple[int, ...]:
+    pairs = zip(correctness.tensors(before), correctness.tensors(after), strict=True)
+    return tuple(
+        index for index, (one, two) in enumerate(pairs) if correctness.same_bits(one[1], two[1])
+    )
+
+
+def _aliased(outputs: list[torch.Tensor], inputs: Any) -> tuple[int, ...]:
+    owned = {value.untyped_storage().data_ptr() for _, value in correctness.tensors(inputs)}
+    return tuple(
+        index
+        for index, value in enumerate(outputs)
+        if value.numel() and value.untyped_storage().data_ptr() in owned
+    )
+
+
+def _close(one: torch.Tensor, two: torch.Tensor) -> bool:
+    """Whether two results differ by rounding only."""
+    import torch
+
+    if one.shape != two.shape:
+        return False
+    if not one.is_floating_point():
+        return torch.equal(one, two)
+    reach = 16 * math.sqrt(float(torch.finfo(one.dtype).eps))
+    largest = float(one.double().abs().nan_to_num(0, 0, 0).max()) if one.numel() else 0.0
+    gap = (one.double() - two.double()).abs().nan_to_num(0, 0, 0)
+    return not gap.numel() or float(gap.max()) <= reach * largest

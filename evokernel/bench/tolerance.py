@@ -1,0 +1,291 @@
+"""Owns how far an output may be from the truth, measured by how far the reference itself is.
+
+For element i of an output, in a row (the last dimension, or the whole tensor where that is short)::
+
+    |got - exact| <= reach * (|exact| + scale) + 16 * smallest subnormal
+    reach = max(min(factor * own, cap), floor)
+    own   = max(largest error in the row, 99 % quantile of the tensor)
+            of the reference at its precision: |reference - exact| / (|exact| + scale)
+    floor = eps * min(16 + 2 * sqrt(depth), 1024)
+    cap   = min(8 * sqrt(eps), 0.1)
+
+`exact` is the fp64 reference on the same inputs, `scale` the row's half-power mean (the mean of the
+square roots, squared), which a few huge values hardly move; an absolute limit would pass zeros for
+a softmax over many columns. `depth` is the longest reduction: rounding errors of n additions grow
+like sqrt(n) eps with high probability, whatever their order (Higham and Mary, "A new approach to
+probabilistic rounding error analysis", SIAM J. Sci. Comput. 41(5), 2019). The constants are ours:
+16 leaves room for the elementary functions of honest kernels (a few ulp each); 1024 eps stays below
+half an ulp of float16 and of TF32 when the dtype is float32, so that results of lower precision are
+refused. In float16 and bfloat16 the floor is 2 eps for rounding the result, plus the above with the
+eps of the float32 accumulator.
+
+Elements at which the reference itself is off by more than `cap`, or at which it and fp64 disagree
+about being finite, show nothing and are not judged.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from evokernel.task import Tolerance
+
+if TYPE_CHECKING:
+    import torch
+
+CHUNK = 1 << 19
+"""Elements handled at a time: their float64 copies fit into a usual second-level cache or two."""
+SHORT_ROW = 64
+SAMPLE = 1 << 17
+QUANTILE = 0.99
+LEEWAY = 16
+GROWTH = 2
+MOST = 1024
+
+
+@dataclass(frozen=True)
+class Limits:
+    """One output's expected values, and how far from them is right."""
+
+    values: torch.Tensor
+    """Expected values in the output's dtype, 2-D (rows, width), complex numbers as pairs."""
+    other: torch.Tensor | None
+    """For integers: the fp64 reference's values where those differ; either is right."""
+    scale: torch.Tensor
+    """Local scale of each row, float32 or float64."""
+    reach: torch.Tensor
+    """Allowed relative error of each row."""
+    tiny: float
+    """Allowed absolute error."""
+    unjudged: torch.Tensor | None
+    """Flat indices of elements that are not judged."""
+    judged: int
+    """Number of elements with a finite expected value that are judged."""
+    has_pattern: bool
+    """Some expected values are finite and some are not."""
+
+    @property
+    def is_evidence(self) -> bool:
+        """Whether comparing with these shows anything."""
+        return self.judged > 0
+
+    @property
+    def bytes(self) -> int:
+        """Memory that it holds."""
+        held = (self.values, self.other, self.scale, self.reach, self.unjudged)
+        return sum(t.numel() * t.element_size() for t in held if t is not None)
+
+
+def describe(tolerance: Tolerance, depth: int) -> str:
+    """The rule in words, with its constants."""
+    if tolerance.atol is not None or tolerance.rtol is not None:
+        return (
+            f"|got - fp64 reference| <= {tolerance.atol or 0:g} + {tolerance.rtol or 0:g} * "
+            "|fp64 reference|, as the task demands"
+        )
+    return (
+        "|got - fp64 reference| <= reach * (|fp64 reference| + row scale), reach = "
+        f"{tolerance.factor:g} x the reference's own relative error, at least eps * min({LEEWAY} + "
+        f"{GROWTH} * "
+        f"sqrt({depth}), {MOST}), at most min(8 * sqrt(eps), 0.1)"
+    )
+
+
+def floor(dtype: torch.dtype, depth: int) -> float:
+    """Smallest relative error that is allowed whatever the reference's own."""
+    import torch
+
+    growth = min(LEEWAY + GROWTH * math.sqrt(max(depth, 1)), MOST)
+    eps = float(torch.finfo(dtype).eps)
+    single = float(torch.finfo(torch.float32).eps)
+    return 2 * eps + growth * single if eps > single else growth * eps
+
+
+def cap(dtype: torch.dtype) -> float:
+    """Largest relative error that is ever allowed."""
+    import torch
+
+    return min(8 * math.sqrt(float(torch.finfo(dtype).eps)), 0.1)
+
+
+def limits(
+    own: torch.Tensor, exact: torch.Tensor, tolerance: Tolerance, depth: int, follow: bool
+) -> Limits:
+    """Set the limits for one output.
+
+    Args:
+        own: The reference's output at the task's precision.
+        exact: The fp64 reference's output on the same inputs, any float dtype.
+        tolerance: The task's rule.
+        depth: Longest reduction behind an element.
+        follow: Whether NaN and infinities must come out as the reference gives them.
+    """
+    own, exact = rows(own), rows(exact)
+    if not own.is_floating_point():
+        return _integers(own, exact)
+    expected, unjudged = _expected(own, exact, follow)
+    scale, worst, sample = _own_error(own, exact)
+    highest = cap(own.dtype)
+    lost = _lost(own, exact, scale, highest)
+    reach = (tolerance.factor * worst.clamp(min=_quantile(sample))).clamp(max=highest)
+    tiny = LEEWAY * _smallest_subnormal(own.dtype)
+    reach = reach.clamp(min=floor(own.dtype, depth))
+    if tolerance.atol is not None or tolerance.rtol is not None:
+        scale, reach = scale * 0, reach * 0 + (tolerance.rtol or 0.0)
+        tiny, lost = tolerance.atol or 0.0, lost[:0]
+    skipped = _union(unjudged, lost)
+    finite = int(expected.isfinite().sum())
+    return Limits(
+        values=expected,
+        other=None,
+        scale=scale.to(_working(own.dtype)),
+        reach=reach.to(_working(own.dtype)),
+        tiny=tiny,
+        unjudged=skipped,
+        judged=finite - (0 if skipped is None else _finite_among(expected, skipped)),
+        has_pattern=0 < finite < expected.numel(),
+    )
+
+
+def rows(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor as (rows, width) in which a row shares one scale; contiguous, complex as pairs."""
+    import torch
+
+    flat = tensor.detach()
+    if flat.is_complex():
+        flat = torch.view_as_real(flat.contiguous())
+    width = flat.shape[-1] if flat.dim() else 1
+    if width < SHORT_ROW:
+        width = max(flat.numel(), 1)
+    return flat.contiguous().reshape(-1, width) if flat.numel() else flat.reshape(0, width)
+
+
+def chunks(count: int, width: int) -> Iterator[tuple[slice, slice]]:
+    """Pieces of a (count, width) tensor of at most `CHUNK` elements, as slices of both."""
+    tall = max(1, CHUNK // max(width, 1))
+    for top in range(0, count, tall):
+        for left in range(0, width, CHUNK):
+            yield slice(top, top + tall), slice(left, left + CHUNK)
+
+
+def _integers(own: torch.Tensor, exact: torch.Tensor) -> Limits:
+    import torch
+
+    rounded = exact.to(own.dtype)
+    none = torch.zeros(own.shape[0])
+    return Limits(
+        values=own.clone(),
+        other=None if torch.equal(own, rounded) else rounded,
+        scale=none,
+        reach=none,
+        tiny=0.0,
+        unjudged=None,
+        judged=own.numel(),
+        has_pattern=False,
+    )
+
+
+def _expected(
+    own: torch.Tensor, exact: torch.Tensor, follow: bool
+) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """Expected values, and the flat indices of special values that reference and fp64 dispute."""
+    expected = exact.to(own.dtype)
+    special = ~(own.isfinite() & expected.isfinite())
+    if not bool(special.any()):
+        return expected.clone() if expected is exact else expected, None
+    places = special.flatten().nonzero().flatten()
+    mine, truth = own.flatten()[places], expected.flatten()[places]
+    same = ((mine == truth) | (mine.isnan() & truth.isnan())) & follow
+    skipped = places[~same]
+    return expected, skipped if skipped.numel() else None
+
+
+def _own_error(
+    own: torch.Tensor, exact: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Scale and largest relative error of each row, and a sample of relative errors."""
+    import torch
+
+    count, width = own.shape
+    roots = torch.zeros(count, dtype=torch.float64)
+    numbers = torch.zeros(count, dtype=torch.float64)
+    for top, left in chunks(count, width):
+        truth = _finite(exact[top, left])
+        roots[top] += truth.abs().sqrt().sum(1)
+        numbers[top] += exact[top, left].isfinite().sum(1)
+    scale = (roots / numbers.clamp(min=1)).square()
+    worst = torch.zeros(count, dtype=torch.float64)
+    stride = max(1, own.numel() // SAMPLE)
+    sample = []
+    for top, left in chunks(count, width):
+        error = _relative(own[top, left], exact[top, left], scale[top])
+        worst[top] = torch.maximum(worst[top], error.amax(1))
+        sample.append(error.flatten()[::stride])
+    taken = torch.cat(sample) if sample else torch.zeros(1, dtype=torch.float64)
+    return scale, worst, taken
+
+
+def _lost(
+    own: torch.Tensor, exact: torch.Tensor, scale: torch.Tensor, highest: float
+) -> torch.Tensor:
+    """Flat indices at which the reference itself is off by more than is ever allowed."""
+    import torch
+
+    count, width = own.shape
+    found = [torch.zeros(0, dtype=torch.int64)]
+    for top, left in chunks(count, width):
+        error = _relative(own[top, left], exact[top, left], scale[top])
+        if float(error.max()) > highest:
+            at = (error > highest).nonzero()
+            found.append((at[:, 0] + top.start) * width + at[:, 1] + left.start)
+    return torch.cat(found)
+
+
+def _relative(own: torch.Tensor, exact: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
+    """|own - exact| / (|exact| + scale), 0 where either is not finite or both are zero.
+
+    The rounding of a subnormal result is no error of the reference.
+    """
+    truth, mine = exact.double(), own.double()
+    error = (mine - truth).abs_().sub_(_smallest_subnormal(own.dtype)).clamp_(min=0)
+    error /= truth.abs().add_(scale[:, None]).clamp_(min=1e-300)
+    return error.nan_to_num_(0.0, 0.0, 0.0).masked_fill_(~own.isfinite(), 0.0)
+
+
+def _finite(values: torch.Tensor) -> torch.Tensor:
+    return values.double().nan_to_num(0.0, 0.0, 0.0)
+
+
+def _quantile(sample: torch.Tensor) -> float:
+    import torch
+
+    return float(torch.quantile(sample, QUANTILE)) if sample.numel() else 0.0
+
+
+def _smallest_subnormal(dtype: torch.dtype) -> float:
+    import torch
+
+    facts = torch.finfo(dtype)
+    return float(facts.tiny) * float(facts.eps)
+
+
+def _working(dtype: torch.dtype) -> torch.dtype:
+    """The precision in which outputs of a dtype are compared."""
+    import torch
+
+    return torch.float64 if dtype is torch.float64 else torch.float32
+
+
+def _union(first: torch.Tensor | None, second: torch.Tensor) -> torch.Tensor | None:
+    import torch
+
+    if first is None:
+        return second if second.numel() else None
+    both: torch.Tensor = torch.unique(torch.cat([first, second]))
+    return both
+
+
+def _finite_among(values: torch.Tensor, places: torch.Tensor) -> int:
+    return int(values.flatten()[places].isfinite().sum())
