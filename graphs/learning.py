@@ -1,0 +1,115 @@
+"""Owns what a closed step leaves behind: its reward, its experiences, its place among start points.
+
+Every write to memory carries the step's id and counts once; the step is closed last, so that a run
+killed in between does all of it again without effect.
+"""
+
+from evokernel.attempt import Attempt, Proposal, Stage
+from evokernel.evaluation import Evaluation
+from evokernel.graphs import claims, selection
+from evokernel.graphs.selection import Plan
+from evokernel.graphs.state import Services
+from evokernel.memory.harvest import Scene, harvest
+from evokernel.memory.rewards import Reward, draft_reward, refine_reward
+from evokernel.record import Ending, RunRecord
+
+
+def scene(services: Services, proposer: str | None = None) -> Scene:
+    """What all experiences of the run have in common."""
+    graph, header = services.graph, services.record.header
+    tools = [f"evokernel {header.harness}"]
+    tools += [f"{name} {header.environment[name]}" for name in TOOLS if name in header.environment]
+    return Scene(
+        run=header.id,
+        task=services.task.name,
+        family=graph.family if graph else "unknown",
+        fingerprint=graph.fingerprint if graph else services.task.sha,
+        proposer=proposer or services.proposer.name,
+        tools=", ".join(tools),
+    )
+
+
+TOOLS = ("torch", "compiler")
+"""Entries of the run's environment that change how fast a kernel is."""
+
+
+def learn(services: Services, number: int) -> Attempt:
+    """Write down one step, and close it."""
+    record = services.record
+    plan = record.load(number, "plan", Plan)
+    proposal, evaluation = record.proposal(number), record.evaluation(number)
+    earlier = tuple(a for a in record.attempts() if a.number < number)
+    known = claims.first_with(earlier)
+    twin = known.get(proposal.candidate.sha)
+    parent = known.get(proposal.parents[0]) if proposal.parents else None
+    # Nothing is earned by repeating a candidate, nor by the user's own kernels: nobody chose them.
+    earns = twin is None and plan.start is None
+    reward = _reward(proposal, evaluation, earlier, parent) if earns else None
+    attempt = Attempt(
+        number=number,
+        step=plan.step,
+        trajectory=plan.trajectory,
+        proposal=proposal,
+        evaluation=evaluation,
+        shown=plan.shown,
+        reward=reward.value if reward else None,
+    )
+    if twin is None:
+        author = None if plan.start is None else "user"
+        experiences = harvest(attempt, scene(services, author), parent)
+        services.memory.add(experiences, plan.step, services.graph)
+        _enter_start_point(services, attempt, reward)
+    if reward:
+        _give(services, attempt, reward)
+    ending = Ending(
+        number=number,
+        step=plan.step,
+        trajectory=plan.trajectory,
+        shown=plan.shown,
+        reward=attempt.reward,
+        repeats=twin.number if twin else None,
+    )
+    record.save(number, "attempt", ending)
+    return attempt
+
+
+def best_before(record: RunRecord, number: int) -> Attempt | None:
+    """The fastest feasible attempt before this one."""
+    return _fastest(tuple(a for a in record.attempts() if a.number < number))
+
+
+def _reward(
+    proposal: Proposal,
+    evaluation: Evaluation,
+    earlier: tuple[Attempt, ...],
+    parent: Attempt | None,
+) -> Reward | None:
+    fastest = _fastest(earlier)
+    if proposal.stage is Stage.DRAFT or fastest is None or fastest.median_ms is None:
+        return draft_reward(evaluation)
+    return refine_reward(evaluation, fastest.median_ms, parent.median_ms if parent else None)
+
+
+def _fastest(attempts: tuple[Attempt, ...]) -> Attempt | None:
+    timed = [(a.median_ms, a.number, a) for a in attempts if a.median_ms is not None]
+    return min(timed)[2] if timed else None
+
+
+def _enter_start_point(services: Services, attempt: Attempt, reward: Reward | None) -> None:
+    if attempt.median_ms is not None:
+        services.memory.record_start(
+            services.record.id,
+            attempt.step,
+            attempt.proposal.candidate.sha,
+            attempt.median_ms,
+            selection.niche(attempt),
+            reward.gain or 0.0 if reward else 0.0,
+        )
+
+
+def _give(services: Services, attempt: Attempt, reward: Reward) -> None:
+    """Reward what was shown, and the start points that were edited."""
+    services.memory.reinforce(attempt.step, attempt.proposal.stage, reward)
+    if attempt.proposal.stage is Stage.REFINE:
+        for sha in attempt.proposal.parents:
+            services.memory.reward_start(services.record.id, attempt.step, sha, reward)

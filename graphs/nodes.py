@@ -1,0 +1,292 @@
+"""Owns the steps of the workflow: one plain function each, safe to run again at any time.
+
+A node first looks into the run folder whether its result lies there already. So a proposal is paid
+for once, a kernel measured once and a reward given once, however often a resumed run comes by.
+"""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from langgraph.runtime import Runtime
+
+from evokernel.attempt import Attempt, Candidate, Proposal, Stage, Usage
+from evokernel.errors import WorkerError
+from evokernel.evaluation import Evaluation, Status
+from evokernel.frozen import Frozen
+from evokernel.graphs import claims, learning, selection
+from evokernel.graphs.budget import spent
+from evokernel.graphs.selection import Plan
+from evokernel.graphs.state import Services, State
+from evokernel.memory.retrieval import Query
+from evokernel.proposers import Exhausted, Request
+from evokernel.record import Skipped
+
+Verdict = TypeVar("Verdict", Evaluation, Evaluation | None)
+
+SKIPPED = "skipped"
+"""`State.status` of a step for which the proposer had nothing new."""
+
+
+class Compiled(Frozen):
+    """`compiled.json`: every kernel of the candidate was built."""
+
+    candidate: str
+
+
+def prepare(state: State, runtime: Runtime[Services]) -> State:
+    """Time the baselines."""
+    services = runtime.context
+    if services.record.baselines() is None:
+        measured = services.evaluator.baselines()
+        times = {baseline.name: baseline.median_ms for baseline in measured}
+        services.record.save_baselines(times)
+        seconds = round(sum(baseline.seconds for baseline in measured), 3)
+        services.record.event("baselines", median_ms=times, seconds=seconds)
+    return {}
+
+
+def retrieve(state: State, runtime: Runtime[Services]) -> State:
+    """Decide on the next step, and ask memory what helped before."""
+    services = runtime.context
+    record = services.record
+    if reason := spent(record):
+        return {"reason": reason}
+    number = record.next_number()
+    if record.has(number, "plan"):
+        plan = record.load(number, "plan", Plan)
+    elif (found := selection.plan(record, services.memory)) is None:
+        return {"reason": "the proposer has nothing new to propose"}
+    else:
+        plan = _informed(services, found)
+        record.save(number, "plan", plan)
+        record.event("step", **plan.model_dump(mode="json", exclude={"seed", "step", "option"}))
+    return {"number": number, "stage": plan.stage.value, "status": "", "is_best": False}
+
+
+def _informed(services: Services, plan: Plan) -> Plan:
+    """The plan with what memory brings back for it; the user's own kernel is in need of nothing."""
+    if plan.start is not None:
+        return plan
+    return plan.model_copy(update={"shown": services.memory.recall(_query(services, plan)).ids})
+
+
+def _query(services: Services, plan: Plan) -> Query:
+    parent = _attempt_of(services, plan.parents[0]) if plan.parents else None
+    profile = parent.evaluation.profile if parent else None
+    scene = learning.scene(services)
+    return Query(
+        task=services.task.name,
+        graph=services.graph,
+        stage=plan.stage,
+        backend=services.config.backend,
+        family=scene.family,
+        fingerprint=scene.fingerprint,
+        bottleneck=profile.bound_by if profile else "unknown",
+        techniques=parent.proposal.techniques if parent else (),
+        run=services.record.id,
+        step=plan.step,
+        seed=services.config.search.seed,
+    )
+
+
+def draft(state: State, runtime: Runtime[Services]) -> State:
+    """Get a kernel written from nothing, or a failed draft repaired."""
+    return _propose(state, runtime.context)
+
+
+def refine(state: State, runtime: Runtime[Services]) -> State:
+    """Get a start point edited, or two recombined."""
+    return _propose(state, runtime.context)
+
+
+def _propose(state: State, services: Services) -> State:
+    record, number = services.record, state["number"]
+    if record.has(number, "proposal"):
+        return {}
+    plan = record.load(number, "plan", Plan)
+    try:
+        proposal = _given(services, plan) or _asked(services, plan)
+    except Exhausted:
+        record.save(number, "skipped", Skipped(number=number, option=plan.option))
+        record.event("skipped", number=number, why=plan.why)
+        return {"status": SKIPPED}
+    record.save_proposal(number, proposal)
+    record.event(
+        "proposed",
+        number=number,
+        candidate=proposal.candidate.sha,
+        techniques=list(proposal.techniques),
+        changed=list(proposal.changed),
+        rationale=proposal.rationale,
+        usage=proposal.usage.model_dump(mode="json"),
+    )
+    return {}
+
+
+def _given(services: Services, plan: Plan) -> Proposal | None:
+    """The user's own kernel, where that is the step."""
+    if plan.start is None:
+        return None
+    source = services.record.start(plan.start)
+    candidate = Candidate(source=source, backend=services.config.backend)
+    return Proposal(candidate=candidate, stage=Stage.DRAFT, rationale=plan.why)
+
+
+def _asked(services: Services, plan: Plan) -> Proposal:
+    """Ask the proposer; two start points that cannot be combined leave the first to be edited."""
+    record = services.record
+    began = record.elapsed()
+    parents = plan.parents
+    try:
+        proposal = services.proposer.propose(_request(services, plan, parents))
+    except Exhausted:
+        if len(parents) < 2:
+            raise
+        parents = parents[:1]
+        proposal = services.proposer.propose(_request(services, plan, parents))
+    usage = proposal.usage
+    if not usage.seconds:
+        usage = Usage(**{**usage.model_dump(), "seconds": round(record.elapsed() - began, 4)})
+    # What the step was for is ours to say: a reply may claim anything.
+    return proposal.model_copy(update={"stage": plan.stage, "parents": parents, "usage": usage})
+
+
+def _request(services: Services, plan: Plan, parents: tuple[str, ...]) -> Request:
+    attempts = services.record.attempts()
+    children = (a for a in attempts if parents and a.proposal.parents[:1] == parents[:1])
+    return Request(
+        task=services.task,
+        graph=services.graph,
+        backend=services.config.backend,
+        stage=plan.stage,
+        step=plan.step,
+        seed=plan.seed,
+        parents=tuple(_attempt_of(services, sha) for sha in parents),
+        children=tuple(children),
+        tried=tuple(claims.first_with(attempts)),
+        shown=tuple(services.memory.get(id).experience for id in plan.shown),
+    )
+
+
+def _attempt_of(services: Services, sha: str) -> Attempt:
+    return claims.first_with(services.record.attempts())[sha]
+
+
+def compile(state: State, runtime: Runtime[Services]) -> State:
+    """Build every kernel of the candidate; one that was judged before is not judged again."""
+    services, number = runtime.context, state["number"]
+    record = services.record
+    if record.has(number, "evaluation"):
+        return {"status": _failure(record.evaluation(number))}
+    if record.has(number, "compiled"):
+        return {}
+    candidate = record.proposal(number).candidate
+    if twin := claims.first_with(record.attempts()).get(candidate.sha):
+        record.event("repeats", number=number, of=twin.number)
+        return _judged(services, number, twin.evaluation)
+    failed = _undisturbed(services, number, lambda: services.evaluator.compile(candidate))
+    if failed:
+        return _judged(services, number, failed)
+    record.save(number, "compiled", Compiled(candidate=candidate.sha))
+    record.event("compiled", number=number)
+    return {}
+
+
+def verify(state: State, runtime: Runtime[Services]) -> State:
+    """Judge the candidate: right, by its own means, and how fast."""
+    services, number = runtime.context, state["number"]
+    record = services.record
+    if record.has(number, "evaluation"):
+        return {"status": _failure(record.evaluation(number))}
+    candidate = record.proposal(number).candidate
+    evaluation = _undisturbed(services, number, lambda: services.evaluator.verify(candidate))
+    return _judged(services, number, evaluation)
+
+
+def _undisturbed(services: Services, number: int, judge: Callable[[], Verdict]) -> Verdict:
+    """Repeat what the machine has spoiled; that is neither charged nor rewarded.
+
+    Raises:
+        WorkerError: when the machine spoils one evaluation too often. The step stays open.
+    """
+    retries = services.config.budget.retries
+    for attempt in range(1 + retries):
+        evaluation = judge()
+        if evaluation is None or evaluation.status.is_charged:
+            return evaluation
+        reason = evaluation.reason
+        services.record.event("disturbed", number=number, attempt=attempt + 1, reason=reason)
+    raise WorkerError(
+        f"attempt {number} could not be judged: the machine spoiled it {1 + retries} times, the "
+        f"last time because {reason or 'it was disturbed'}. Stop other programs that keep it busy, "
+        f"then resume `{services.record.id}`"
+    )
+
+
+def _judged(services: Services, number: int, evaluation: Evaluation) -> State:
+    record = services.record
+    record.save_evaluation(number, evaluation)
+    timing = evaluation.timing
+    speedups = {s.against: round(s.ratio.value, 4) for s in timing.speedups} if timing else {}
+    record.event(
+        "evaluated",
+        number=number,
+        status=evaluation.status.value,
+        reason=evaluation.reason,
+        median_ms=timing.median_ms if timing else None,
+        speedups=speedups,
+    )
+    return {"status": _failure(evaluation)}
+
+
+def _failure(evaluation: Evaluation) -> str:
+    return "" if evaluation.status is Status.PASSED else evaluation.status.value
+
+
+def profile(state: State, runtime: Runtime[Services]) -> State:
+    """Say what bounds the kernel."""
+    services, number = runtime.context, state["number"]
+    record = services.record
+    evaluation = record.evaluation(number)
+    if evaluation.profile is None:
+        candidate = record.proposal(number).candidate
+        digest = services.evaluator.profile(candidate, evaluation).profile
+        if digest:
+            record.save(number, "profile", digest)
+            record.event("profiled", number=number, bound_by=digest.bound_by)
+    return {}
+
+
+def learn(state: State, runtime: Runtime[Services]) -> State:
+    """Reward what was shown, keep what the step teaches, and close it."""
+    services, number = runtime.context, state["number"]
+    record = services.record
+    dethroned = learning.best_before(record, number)
+    attempt = learning.learn(services, number)
+    best = record.best()
+    is_best = best is not None and best.number == number
+    if is_best:
+        record.save_best(attempt)
+    record.event("attempt", number=number, reward=attempt.reward, is_best=is_best)
+    # The very first kernel overthrows nothing, so its second look can wait for the others'.
+    return {"is_best": is_best and dethroned is not None}
+
+
+def promote(state: State, runtime: Runtime[Services]) -> State:
+    """Look again, in fresh processes, at a new best kernel; at the end at everything still open."""
+    services = runtime.context
+    record = services.record
+    only = None if state.get("reason") else record.attempt(state["number"])
+    if open_claims := claims.pending(record, only):
+        record.event("promoting", claims=len(open_claims))
+        answers = services.evaluator.promote(open_claims)
+        record.save_promotions(answers)
+        held = sum(answer.holds for answer in answers)
+        record.event("promoted", claims=len(answers), hold=held)
+    for index, answers in enumerate(record.batches(), start=1):
+        # Each time all of them: memory counts a step once, and a batch may have been stored just
+        # before the process was killed.
+        services.memory.promote(record.id, answers, f"{record.id}/promotion-{index}")
+    if best := record.best():
+        record.save_best(best)
+    return {"is_best": False}

@@ -1,0 +1,169 @@
+"""Owns the workflow: which nodes there are, how they are joined, and how a run begins and goes on.
+
+    prepare -> retrieve -> draft | refine -> compile -> verify -> profile -> learn -> retrieve ...
+                |           | nothing new    | failed   | failed             |
+                |           +-> retrieve     +----------+--> learn           +-> promote (new best)
+                +-> promote -> end   when a budget is spent or nothing new can be proposed
+
+Every node's result is on disk before the next one starts.
+"""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.sqlite import SqliteSaver
+from langgraph.errors import GraphRecursionError
+from langgraph.graph import END, START, StateGraph
+from langgraph.graph.state import CompiledStateGraph
+from langsmith.run_helpers import tracing_context
+
+from evokernel.errors import RecordError
+from evokernel.graphs import nodes, routing
+from evokernel.graphs.budget import node_limit
+from evokernel.graphs.state import Services, State, plain
+from evokernel.record import RunRecord
+
+Workflow = CompiledStateGraph[State, Services, State, State]
+
+WAIT_S = 10.0
+"""How long another program may hold the checkpoint file before that is an error, seconds (ours)."""
+
+
+def build() -> StateGraph[State, Services, State, State]:
+    """Join the nodes; the caller compiles the graph with a checkpointer of its choice."""
+    graph = StateGraph(State, context_schema=Services)
+    for node in (
+        nodes.prepare,
+        nodes.retrieve,
+        nodes.draft,
+        nodes.refine,
+        nodes.compile,
+        nodes.verify,
+        nodes.profile,
+        nodes.learn,
+        nodes.promote,
+    ):
+        graph.add_node(node.__name__, plain(node))
+    graph.add_edge(START, "prepare")
+    graph.add_edge("prepare", "retrieve")
+    graph.add_conditional_edges("retrieve", routing.after_retrieve)
+    graph.add_conditional_edges("draft", routing.after_proposal)
+    graph.add_conditional_edges("refine", routing.after_proposal)
+    graph.add_conditional_edges("compile", routing.after_compile)
+    graph.add_conditional_edges("verify", routing.after_verify)
+    graph.add_edge("profile", "learn")
+    graph.add_conditional_edges("learn", routing.after_learn)
+    graph.add_conditional_edges("promote", routing.after_promote, ["retrieve", END])
+    return graph
+
+
+def begin(services: Services) -> str:
+    """Carry a new run out.
+
+    Returns:
+        Why it ended, in words.
+
+    Raises:
+        RecordError: when its checkpoints cannot be written.
+    """
+    with _checkpoints(services.record.checkpoints) as saver:
+        return _carry_out(build().compile(saver), {"reason": ""}, services)
+
+
+def proceed(services: Services) -> str:
+    """Continue a run where it stopped; one that has ended is left as it is.
+
+    Returns:
+        Why it ended, in words.
+
+    Raises:
+        RecordError: when it has no checkpoint, or one that is locked or damaged.
+    """
+    record = services.record
+    _require_whole(record)
+    with _checkpoints(record.checkpoints) as saver:
+        workflow = build().compile(saver)
+        with _explained(record.checkpoints):
+            snapshot = workflow.get_state(_settings(record))
+        if snapshot.config["configurable"].get("checkpoint_id") is None:
+            raise _absent(record)
+        if not snapshot.next:
+            return str(snapshot.values.get("reason", ""))
+        return _carry_out(workflow, None, services)
+
+
+def _carry_out(workflow: Workflow, state: State | None, services: Services) -> str:
+    """Run the nodes. None goes on from the checkpoint; a state would begin anew beside it."""
+    settings = _settings(services.record)
+    try:
+        with _explained(services.record.checkpoints), tracing_context(enabled=False):
+            end = workflow.invoke(state, settings, context=services, durability="sync")
+    except GraphRecursionError:
+        return f"the workflow passed {settings['recursion_limit']} nodes, its limit"
+    return str(end["reason"])
+
+
+def _settings(record: RunRecord) -> RunnableConfig:
+    return {"configurable": {"thread_id": record.id}, "recursion_limit": node_limit(record)}
+
+
+@contextmanager
+def _checkpoints(path: Path) -> Iterator[SqliteSaver]:
+    with _explained(path):
+        connection = sqlite3.connect(path, timeout=WAIT_S, check_same_thread=False)
+    with closing(connection):
+        with _explained(path):
+            connection.execute("PRAGMA journal_mode=WAL")
+            # A power cut may take the last checkpoints; their nodes find their results again.
+            connection.execute("PRAGMA synchronous=NORMAL")
+        yield SqliteSaver(connection)
+
+
+def _require_whole(record: RunRecord) -> None:
+    """Tell an absent checkpoint from a damaged one before anything could replace it."""
+    path = record.checkpoints
+    if not path.exists():
+        raise _absent(record)
+    address = f"{path.resolve().as_uri()}?mode=rw"
+    with _explained(path), closing(sqlite3.connect(address, WAIT_S, uri=True)) as file:
+        (verdict,) = file.execute("PRAGMA quick_check(1)").fetchone()
+    if verdict != "ok":
+        raise _damaged(path, verdict)
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Tell a locked checkpoint file from a damaged one and from one that cannot be written."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        if "locked" in str(error) or "busy" in str(error):
+            raise RecordError(
+                f"`{path}` is locked by another program; close it, then resume the run"
+            ) from error
+        raise RecordError(
+            f"`{path}` cannot be used: {error}; check its permissions and the free space, then "
+            "resume the run. What was stored before is intact"
+        ) from error
+    except sqlite3.DatabaseError as error:
+        raise _damaged(path, str(error)) from error
+
+
+def _damaged(path: Path, problem: str) -> RecordError:
+    return RecordError(
+        f"`{path}` is damaged ({problem}), so the run cannot go on where it stopped. Its attempts "
+        f"are intact below `{path.parent}`; begin a new run with the good ones as `--start`"
+    )
+
+
+def _absent(record: RunRecord) -> RecordError:
+    done = len(record.attempts())
+    advice = (
+        f"its {done} attempts are intact; begin a new run with the good ones as `--start`"
+        if done
+        else "it stopped before its first step, so begin it anew"
+    )
+    return RecordError(f"`{record.path}` has no checkpoint (`checkpoints.sqlite`): {advice}")
