@@ -65,21 +65,39 @@ def vector_problem(program: Program) -> str | None:
     return None
 
 
-def store(form: Form, target: str, value: str, count: str = "", streaming: bool = False) -> str:
-    """A statement that stores one element or one vector at the pointer expression `target`.
+def store(
+    form: Form,
+    target: str,
+    value: str,
+    count: str = "",
+    streaming: bool = False,
+    dtype: str = "float32",
+) -> str:
+    """A statement that stores one element or one vector.
 
     Args:
         form: `vector` stores `LANES` elements, `scalar` one.
-        target: Pointer to the (first) element.
+        target: Pointer expression of the (first) element.
         value: What `Block.names` says.
         count: Vector form only: name of the number of elements of a rest.
-        streaming: Vector form only: bypass the caches; `target` must then be aligned to the vector.
+        streaming: Vector form, floats only: bypass the caches; `target` must then be aligned to
+            the vector, and `stream_fence()` must follow the loop.
+        dtype: Of the output.
     """
     if form == "scalar":
         return f"*({target}) = {value};"
-    if count:
-        return f"store({target}, {value}, {count});"
-    return f"{'stream' if streaming else 'store'}({target}, {value});"
+    if streaming and not count:
+        return f"stream({target}, {value});"
+    stem = "store_mask" if dtype == "bool" else "store"
+    return f"{_memory(stem, [target, value], count)};"
+
+
+def _memory(stem: str, args: list[str], count: str) -> str:
+    """A call that reads or writes a vector, or its first `count` lanes."""
+    if not count:
+        return f"{stem}({', '.join(args)})"
+    name = stem if stem.endswith("mask") else f"{stem}_first"
+    return f"{name}({', '.join([*args, count])})"
 
 
 def elements(
@@ -197,8 +215,8 @@ class _Writer:
         place = pointer(self._program, value.access)
         if self._form == "scalar":
             return f"{place}[{self._column}]"
-        rest = f", {self._count}" if self._count else ""
-        return f"load({place} + {self._column}{rest})"
+        stem = "load_mask" if value.dtype == "bool" else "load"
+        return _memory(stem, [f"{place} + {self._column}"], self._count)
 
     def _pick(self, value: Pick) -> str:
         index = self._names[value.index]

@@ -74,5 +74,6 @@ def _combination(op: str, vector: bool) -> str:
         "any": "{0} | {1}" if vector else "{0} || {1}",
         "all": "{0} & {1}" if vector else "{0} && {1}",
     }
+    prefix = "" if vector else "scalar::"
     calls = {"max": "maximum", "min": "minimum", "fmax": "fast_max", "fmin": "fast_min"}
-    return infix.get(op) or f"{calls[op]}({{0}}, {{1}})"
+    return infix.get(op) or f"{prefix}{calls[op]}({{0}}, {{1}})"

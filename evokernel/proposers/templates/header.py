@@ -8,14 +8,20 @@ from importlib.resources import files
 
 from evokernel.frozen import Frozen
 
-_SECTION = re.compile(r"^// section (\w+)(?:: needs ([\w ,]+))?\n", re.MULTILINE)
-_INCLUDES = "#include <cmath>\n#include <cstdint>\n#include <cstring>\n#include <limits>\n"
+_SECTION = re.compile(r"^// (scalar )?section (\w+)(?:: needs ([\w ,]+))?\n", re.MULTILINE)
+_INCLUDES = "".join(
+    f"#include <{name}>\n" for name in ("cmath", "cstdint", "cstring", "limits", "type_traits")
+)
+_INTRINSICS = "#if defined(__x86_64__)\n#include <immintrin.h>\n#endif\n"
 
 
 class Section(Frozen):
     """A part of `vectormath.h` that is copied as a whole."""
 
     name: str
+    """Unique together with `scalar`."""
+    scalar: bool
+    """Functions of plain numbers, called as `scalar::name`."""
     needs: tuple[str, ...]
     """Names of the sections that must stand before it."""
     defines: frozenset[str]
@@ -31,8 +37,9 @@ def sections() -> tuple[Section, ...]:
     ends = [h.start() for h in heads[1:]] + [len(text)]
     return tuple(
         Section(
-            name=head[1],
-            needs=tuple(re.findall(r"\w+", head[2] or "")),
+            name=head[2],
+            scalar=bool(head[1]),
+            needs=tuple(re.findall(r"\w+", head[3] or "")),
             defines=_defined(text[head.end() : end]),
             text=text[head.end() : end].strip("\n"),
         )
@@ -41,7 +48,7 @@ def sections() -> tuple[Section, ...]:
 
 
 def _defined(text: str) -> frozenset[str]:
-    functions = re.findall(r"^(?:inline|static inline)\s[\w\s*&]*?\b(\w+)\(", text, re.MULTILINE)
+    functions = re.findall(r"^inline \w+ (\w+)\(", text, re.MULTILINE)
     types = re.findall(r"^(?:struct|constexpr int)\s+(\w+)", text, re.MULTILINE)
     return frozenset([*functions, *types])
 
@@ -52,14 +59,25 @@ def preamble(source: str) -> str:
     Args:
         source: The C++ text that will follow.
     """
-    words = set(re.findall(r"(?<!std::)\b[A-Za-z_]\w*\b", source))
-    wanted = {s.name for s in sections() if s.defines & words}
-    for section in reversed(sections()):
-        if section.name in wanted:
-            wanted.update(section.needs)
-    bodies = [s.text for s in sections() if s.name in wanted]
-    if not bodies:
-        return _INCLUDES
-    vectors = "#if defined(__x86_64__)\n#include <immintrin.h>\n#endif\n"
-    body = "\n\n".join(bodies)
-    return f"{_INCLUDES}{vectors}\nnamespace {{\n\n{body}\n\n}}  // namespace\n"
+    numbers = set(re.findall(r"scalar::(\w+)", source))
+    vectors = set(re.findall(r"(?<!::)\b[A-Za-z_]\w*", source))
+    plain = [s for s in sections() if s.scalar and s.defines & numbers]
+    wide = _with_needs({s.name for s in sections() if not s.scalar and s.defines & vectors})
+    parts = [s.text for s in wide]
+    if plain:
+        body = "\n\n".join(s.text for s in plain)
+        parts.append(f"namespace scalar {{\n\n{body}\n\n}}  // namespace scalar")
+    text = _INCLUDES + (_INTRINSICS if wide else "")
+    if parts:
+        text += "\nnamespace {\n\n" + "\n\n".join(parts) + "\n\n}  // namespace\n"
+    return text
+
+
+def _with_needs(names: set[str]) -> list[Section]:
+    """The named sections and what they need, in order."""
+    found: list[Section] = []
+    for section in reversed([s for s in sections() if not s.scalar]):
+        if section.name in names:
+            names.update(section.needs)
+            found.append(section)
+    return found[::-1]

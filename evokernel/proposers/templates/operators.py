@@ -29,17 +29,13 @@ def _infix(symbol: str, group: Group = "arithmetic") -> Operator:
 
 
 def _own(name: str, arity: int = 1, group: Group = "function") -> Operator:
-    text = f"{name}({', '.join(f'{{{i}}}' for i in range(arity))})"
-    return Operator(arity=arity, group=group, scalar=text, vector=text)
-
-
-def _libm(
-    name: str, group: Group = "function", vector: str | None = None, arity: int = 1
-) -> Operator:
     call = f"{name}({', '.join(f'{{{i}}}' for i in range(arity))})"
-    return Operator(
-        arity=arity, group=group, scalar=f"std::{call}", vector=call if vector is None else vector
-    )
+    return Operator(arity=arity, group=group, scalar=f"scalar::{call}", vector=call)
+
+
+def _libm(name: str, group: Group = "function", arity: int = 1) -> Operator:
+    call = f"{name}({', '.join(f'{{{i}}}' for i in range(arity))})"
+    return Operator(arity=arity, group=group, scalar=f"std::{call}", vector=call)
 
 
 OPERATORS: dict[str, Operator] = {
@@ -86,7 +82,7 @@ OPERATORS: dict[str, Operator] = {
     "sign": _own("sign", 1, "arithmetic"),
     # Remainder with the sign of the divisor, and with the sign of the dividend.
     "remainder": _own("remainder", 2),
-    "fmod": _libm("fmod", vector="", arity=2),
+    "fmod": _libm("fmod", arity=2),
     "lt": _infix("<", "comparison"),
     "le": _infix("<=", "comparison"),
     "gt": _infix(">", "comparison"),

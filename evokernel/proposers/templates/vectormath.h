@@ -1,1 +1,562 @@
 // Owns vectors of floats and their mathematics for generated kernels.
+//
+// C++17 with GCC's vector extensions (g++ >= 12 or clang++); AVX-512, AVX2+FMA, or four lanes of
+// whatever else the compiler targets. `header.py` copies the sections that a kernel uses into its
+// source, all in an anonymous namespace, the scalar ones in `namespace scalar` inside it.
+//
+// Nothing here relies on fast-math flags or survives them. NaN propagates, infinities and
+// overflow come out as in torch. Errors are measured against fp64 over all exponents by
+// tests/test_vectormath.py; functions stay within 4 ulp unless their comment says otherwise.
+// Polynomials are our own minimax fits (Lawson's iteration on Chebyshev nodes, coefficients
+// rounded to float one by one with the others refitted); each comment gives its relative error.
+
+// section core
+#if defined(__AVX512F__)
+constexpr int LANES = 16;
+#elif defined(__AVX2__) && defined(__FMA__)
+constexpr int LANES = 8;
+#else
+constexpr int LANES = 4;
+#endif
+
+typedef float Floats __attribute__((vector_size(LANES * 4)));
+typedef int32_t Ints __attribute__((vector_size(LANES * 4)));
+
+// One float per lane; a plain float stands for the same number in every lane.
+struct V {
+  Floats v;
+  V() = default;
+  V(Floats lanes) : v(lanes) {}
+  V(float number) : v(number - Floats{}) {}  // minus zero keeps the sign of -0.0
+};
+
+// One truth value per lane, all bits set or none.
+struct M {
+  Ints v;
+  M() = default;
+  M(Ints lanes) : v(lanes) {}
+  template <class T, class = std::enable_if_t<std::is_same_v<T, bool>>>
+  M(T truth) : v(Ints{} - static_cast<int32_t>(truth)) {}
+};
+
+inline V operator+(V a, V b) { return a.v + b.v; }
+inline V operator-(V a, V b) { return a.v - b.v; }
+inline V operator*(V a, V b) { return a.v * b.v; }
+inline V operator/(V a, V b) { return a.v / b.v; }
+inline V operator-(V a) { return -a.v; }
+inline M operator<(V a, V b) { return a.v < b.v; }
+inline M operator<=(V a, V b) { return a.v <= b.v; }
+inline M operator>(V a, V b) { return a.v > b.v; }
+inline M operator>=(V a, V b) { return a.v >= b.v; }
+inline M operator==(V a, V b) { return a.v == b.v; }
+inline M operator!=(V a, V b) { return a.v != b.v; }
+inline M operator&(M a, M b) { return a.v & b.v; }
+inline M operator|(M a, M b) { return a.v | b.v; }
+inline M operator^(M a, M b) { return a.v ^ b.v; }
+inline M operator!(M a) { return ~a.v; }
+
+inline Ints bits(V a) { return (Ints)a.v; }
+inline V from_bits(Ints a) { return (Floats)a; }
+
+#if defined(__AVX512F__)
+inline V fma(V a, V b, V c) { return (Floats)_mm512_fmadd_ps(a.v, b.v, c.v); }
+inline V sqrt(V a) { return (Floats)_mm512_sqrt_ps(a.v); }
+// The larger (smaller) one; `b` if either is NaN.
+inline V fast_max(V a, V b) { return (Floats)_mm512_max_ps(a.v, b.v); }
+inline V fast_min(V a, V b) { return (Floats)_mm512_min_ps(a.v, b.v); }
+inline V select(M m, V a, V b) {
+  const __m512i truth = (__m512i)m.v;
+  return (Floats)_mm512_mask_blend_ps(_mm512_test_epi32_mask(truth, truth), b.v, a.v);
+}
+inline V load(const float* p) { return (Floats)_mm512_loadu_ps(p); }
+inline void store(float* p, V a) { _mm512_storeu_ps(p, a.v); }
+#elif defined(__AVX2__) && defined(__FMA__)
+inline V fma(V a, V b, V c) { return (Floats)_mm256_fmadd_ps(a.v, b.v, c.v); }
+inline V sqrt(V a) { return (Floats)_mm256_sqrt_ps(a.v); }
+// The larger (smaller) one; `b` if either is NaN.
+inline V fast_max(V a, V b) { return (Floats)_mm256_max_ps(a.v, b.v); }
+inline V fast_min(V a, V b) { return (Floats)_mm256_min_ps(a.v, b.v); }
+inline V select(M m, V a, V b) { return (Floats)_mm256_blendv_ps(b.v, a.v, (__m256)m.v); }
+inline V load(const float* p) { return (Floats)_mm256_loadu_ps(p); }
+inline void store(float* p, V a) { _mm256_storeu_ps(p, a.v); }
+#else
+inline V fma(V a, V b, V c) { return a.v * b.v + c.v; }
+inline V sqrt(V a) {
+  for (int i = 0; i < LANES; ++i) a.v[i] = std::sqrt(a.v[i]);
+  return a;
+}
+// The larger (smaller) one; `b` if either is NaN.
+inline V fast_max(V a, V b) { return a.v > b.v ? a.v : b.v; }
+inline V fast_min(V a, V b) { return a.v < b.v ? a.v : b.v; }
+inline V select(M m, V a, V b) { return m.v ? a.v : b.v; }
+inline V load(const float* p) {
+  V a;
+  std::memcpy(&a, p, sizeof a);
+  return a;
+}
+inline void store(float* p, V a) { std::memcpy(p, &a, sizeof a); }
+#endif
+inline M select(M m, M a, M b) { return (m.v & a.v) | (~m.v & b.v); }
+
+inline V abs(V a) { return from_bits(bits(a) & 0x7fffffff); }
+inline V copy_sign(V size, V sign) {
+  return from_bits((bits(size) & 0x7fffffff) | (bits(sign) & INT32_MIN));
+}
+inline M isnan(V a) { return a != a; }
+inline M isinf(V a) { return abs(a) == std::numeric_limits<float>::infinity(); }
+inline V to_float(M m) { return select(m, 1.0f, 0.0f); }
+inline V reciprocal(V a) { return 1.0f / a; }
+inline V rsqrt(V a) { return 1.0f / sqrt(a); }
+// NaN if either is NaN.
+inline V maximum(V a, V b) { return select(isnan(a), a, fast_max(a, b)); }
+inline V minimum(V a, V b) { return select(isnan(a), a, fast_min(a, b)); }
+// NaN if `a` is; the bound must not be.
+inline V clamp_min(V a, V bound) { return fast_max(bound, a); }
+inline V clamp_max(V a, V bound) { return fast_min(bound, a); }
+inline V sign(V a) { return to_float(a > 0.0f) - to_float(a < 0.0f); }
+
+// section rest: needs core
+// The first n lanes, 0 <= n <= LANES.
+inline M first(int64_t n) {
+  Ints lane;
+  for (int i = 0; i < LANES; ++i) lane[i] = i;
+  return lane < static_cast<int32_t>(n);
+}
+// Reads n floats and no more; zeros in the other lanes.
+inline V load_first(const float* p, int64_t n) {
+#if defined(__AVX512F__)
+  return (Floats)_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << n) - 1), p);
+#elif defined(__AVX2__) && defined(__FMA__)
+  return (Floats)_mm256_maskload_ps(p, (__m256i)first(n).v);
+#else
+  V a(0.0f);
+  std::memcpy(&a, p, n * sizeof(float));
+  return a;
+#endif
+}
+// Writes the first n lanes and no more.
+inline void store_first(float* p, V a, int64_t n) {
+#if defined(__AVX512F__)
+  _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << n) - 1), a.v);
+#elif defined(__AVX2__) && defined(__FMA__)
+  _mm256_maskstore_ps(p, (__m256i)first(n).v, a.v);
+#else
+  std::memcpy(p, &a, n * sizeof(float));
+#endif
+}
+
+// section streaming: needs core
+// Writes past the caches; `p` must be aligned to the vector.
+inline void stream(float* p, V a) {
+#if defined(__AVX512F__)
+  _mm512_stream_ps(p, a.v);
+#elif defined(__AVX2__) && defined(__FMA__)
+  _mm256_stream_ps(p, a.v);
+#else
+  store(p, a);
+#endif
+}
+// Must follow the last `stream` of a thread before others read what it wrote.
+inline void stream_fence() {
+#if defined(__x86_64__)
+  _mm_sfence();
+#endif
+}
+
+// section booleans: needs core
+inline M load_mask(const bool* p, int64_t n = LANES) {
+  typedef uint8_t Bytes __attribute__((vector_size(LANES)));
+  Bytes bytes{};
+  std::memcpy(&bytes, p, n);
+  return __builtin_convertvector(bytes, Ints) != 0;
+}
+inline void store_mask(bool* p, M m, int64_t n = LANES) {
+  typedef uint8_t Bytes __attribute__((vector_size(LANES)));
+  const Bytes bytes = __builtin_convertvector(m.v & 1, Bytes);
+  std::memcpy(p, &bytes, n);
+}
+
+// section lanes: needs core
+// Calls a function of the C library lane by lane.
+template <class F>
+inline V each_lane(V a, F function) {
+  for (int i = 0; i < LANES; ++i) a.v[i] = function(a.v[i]);
+  return a;
+}
+template <class F>
+inline V each_lane(V a, V b, F function) {
+  for (int i = 0; i < LANES; ++i) a.v[i] = function(a.v[i], b.v[i]);
+  return a;
+}
+
+// section reduction: needs core
+// All lanes to one number, in a fixed order: halves against each other.
+template <class F>
+inline float fold_lanes(V a, F combine) {
+  float lane[LANES];
+  store(lane, a);
+  for (int width = LANES / 2; width > 0; width /= 2) {
+    for (int i = 0; i < width; ++i) lane[i] = combine(lane[i], lane[i + width]);
+  }
+  return lane[0];
+}
+inline float reduce_sum(V a) {
+  return fold_lanes(a, [](float x, float y) { return x + y; });
+}
+inline float reduce_prod(V a) {
+  return fold_lanes(a, [](float x, float y) { return x * y; });
+}
+inline float reduce_max(V a) {
+  return fold_lanes(a, [](float x, float y) { return x > y || x != x ? x : y; });
+}
+inline float reduce_min(V a) {
+  return fold_lanes(a, [](float x, float y) { return x < y || x != x ? x : y; });
+}
+// NaN may be lost.
+inline float reduce_fmax(V a) {
+  return fold_lanes(a, [](float x, float y) { return x > y ? x : y; });
+}
+inline float reduce_fmin(V a) {
+  return fold_lanes(a, [](float x, float y) { return x < y ? x : y; });
+}
+inline bool reduce_any(M m) {
+  int32_t found = 0;
+  for (int i = 0; i < LANES; ++i) found |= m.v[i];
+  return found != 0;
+}
+inline bool reduce_all(M m) { return !reduce_any(!m); }
+
+// section prefix: needs core
+// Running reductions over the lanes: lane i holds lanes 0 to i together, in log2(LANES) steps.
+template <class F>
+inline V scan_lanes(V a, float neutral, F combine) {
+  for (int step = 1; step < LANES; step *= 2) {
+    float lane[2 * LANES];
+    store(lane, neutral);
+    store(lane + LANES, a);
+    a = combine(load(lane + LANES - step), a);
+  }
+  return a;
+}
+inline V scan_sum(V a) {
+  return scan_lanes(a, 0.0f, [](V x, V y) { return x + y; });
+}
+inline V scan_prod(V a) {
+  return scan_lanes(a, 1.0f, [](V x, V y) { return x * y; });
+}
+inline V scan_max(V a) {
+  const float least = -std::numeric_limits<float>::infinity();
+  return scan_lanes(a, least, [](V x, V y) { return maximum(x, y); });
+}
+inline V scan_min(V a) {
+  const float most = std::numeric_limits<float>::infinity();
+  return scan_lanes(a, most, [](V x, V y) { return minimum(x, y); });
+}
+inline float last(V a) { return a.v[LANES - 1]; }
+
+// section rounding: needs lanes
+#if defined(__AVX512F__)
+inline V round(V a) { return (Floats)_mm512_roundscale_ps(a.v, 0x08); }
+inline V floor(V a) { return (Floats)_mm512_roundscale_ps(a.v, 0x09); }
+inline V ceil(V a) { return (Floats)_mm512_roundscale_ps(a.v, 0x0a); }
+inline V trunc(V a) { return (Floats)_mm512_roundscale_ps(a.v, 0x0b); }
+#elif defined(__AVX2__) && defined(__FMA__)
+inline V round(V a) { return (Floats)_mm256_round_ps(a.v, 0x08); }
+inline V floor(V a) { return (Floats)_mm256_round_ps(a.v, 0x09); }
+inline V ceil(V a) { return (Floats)_mm256_round_ps(a.v, 0x0a); }
+inline V trunc(V a) { return (Floats)_mm256_round_ps(a.v, 0x0b); }
+#else
+inline V round(V a) { return each_lane(a, [](float x) { return std::nearbyint(x); }); }
+inline V floor(V a) { return each_lane(a, [](float x) { return std::floor(x); }); }
+inline V ceil(V a) { return each_lane(a, [](float x) { return std::ceil(x); }); }
+inline V trunc(V a) { return each_lane(a, [](float x) { return std::trunc(x); }); }
+#endif
+
+// section power: needs core
+// exp(x) = 2^n exp(r), |r| <= ln(2) / 2: the whole number n and the rest r of x.
+struct Power {
+  Ints n;
+  V r;
+};
+inline Power split_power(V x) {
+  const V shift = 12582912.0f;  // 1.5 * 2^23: the sum's last bits are the nearest whole number
+  const V sum = fma(x, 1.44269504f, shift);
+  const V n = sum - shift;
+  // ln(2) in two parts; the first has 9 bits, so that its product with n is exact.
+  const V r = fma(n, 2.12194440e-4f, fma(n, -0.693359375f, x));
+  return {bits(sum) - bits(shift), r};
+}
+// 2^n for a normal result, -126 <= n <= 127.
+inline V power_of_two(Ints n) { return from_bits((n + 127) << 23); }
+// exp(r) - 1 on |r| <= ln(2) / 2; 1.4e-8.
+inline V expm1_rest(V r) {
+  V p = fma(r, 0.00138706504f, 0.00836625881f);
+  p = fma(p, r, 0.0416674353f);
+  p = fma(p, r, 0.166665465f);
+  p = fma(p, r, 0.49999997f);
+  return fma(r * r, p, r);
+}
+
+// section exp: needs power
+inline V exp(V x) {
+  x = clamp_max(clamp_min(x, -104.0f), 89.0f);  // 0 and infinity lie inside
+  const Power power = split_power(x);
+  const V p = 1.0f + expm1_rest(power.r);
+  // Two factors reach infinity and the denormals, with one rounding.
+  const Ints half = power.n >> 1;
+  return (p * power_of_two(half)) * power_of_two(power.n - half);
+}
+// exp(x) for -87 <= x <= 88, or NaN.
+inline V exp_inside(V x) {
+  const Power power = split_power(x);
+  return (1.0f + expm1_rest(power.r)) * power_of_two(power.n);
+}
+
+// section exp2: needs power
+inline V exp2(V x) {
+  x = clamp_max(clamp_min(x, -151.0f), 129.0f);
+  const V shift = 12582912.0f;
+  const V sum = x + shift;
+  const V p = 1.0f + expm1_rest((x - (sum - shift)) * 0.693147181f);
+  const Ints n = bits(sum) - bits(shift);
+  const Ints half = n >> 1;
+  return (p * power_of_two(half)) * power_of_two(n - half);
+}
+
+// section expm1: needs power
+inline V expm1(V x) {
+  x = clamp_max(clamp_min(x, -20.0f), 89.0f);  // -1 and infinity lie inside
+  const Power power = split_power(x);
+  const V scale = power_of_two(power.n - 1);  // half of it: 2^128 would be infinite too early
+  return 2.0f * fma(scale, expm1_rest(power.r), scale - 0.5f);
+}
+
+// section log: needs core
+// log(x) for positive, normal, finite x; adds `extra` to the exponent.
+inline V log_inside(V x, V extra) {
+  const Ints exponent = (bits(x) - 0x3f3504f3) >> 23;  // of x / sqrt(1/2)
+  const V f = from_bits(bits(x) - (exponent << 23)) - 1.0f;
+  const V e = V(__builtin_convertvector(exponent, Floats)) + extra;
+  // log(1 + f) = f - f^2 / 2 + f^3 p(f) on sqrt(1/2) <= 1 + f <= sqrt(2); 5.9e-9.
+  V p = fma(f, -0.0763643533f, 0.127622157f);
+  p = fma(p, f, -0.131596103f);
+  p = fma(p, f, 0.1420158f);
+  p = fma(p, f, -0.166234091f);
+  p = fma(p, f, 0.200012416f);
+  p = fma(p, f, -0.250008196f);
+  p = fma(p, f, 0.333333313f);
+  const V square = f * f;
+  const V low = fma(e, -2.12194440e-4f, fma(square, -0.5f, square * f * p));
+  return fma(e, 0.693359375f, f + low);
+}
+inline V log(V x) {
+  const float infinity = std::numeric_limits<float>::infinity();
+  const M small = x < std::numeric_limits<float>::min();
+  const V y = log_inside(select(small, x * 8388608.0f, x), select(small, -23.0f, 0.0f));
+  const V low = select(x == 0.0f, -infinity, std::numeric_limits<float>::quiet_NaN());
+  return select(x <= 0.0f, low, select(x < infinity, y, x));
+}
+
+// section log2: needs log
+inline V log2(V x) { return log(x) * 1.44269504f; }
+inline V log10(V x) { return log(x) * 0.434294482f; }
+
+// section log1p: needs log
+inline V log1p(V x) {
+  const V u = 1.0f + x;
+  const V lost = x - (u - 1.0f);
+  const M inside = (u > 0.0f) & (u < std::numeric_limits<float>::infinity());
+  return log(u) + select(inside, lost / u, 0.0f);
+}
+
+// section sigmoid: needs exp
+inline V sigmoid(V x) { return 1.0f / (1.0f + exp(-x)); }
+
+// section silu: needs exp
+inline V silu(V x) { return x / (1.0f + exp(-x)); }
+
+// section tanh: needs expm1
+// tanh(t) = (e^2t - 1) / (e^2t + 1), in terms of e^2t - 1 because t may be small.
+inline V tanh(V x) {
+  const V size = clamp_max(abs(x), 10.0f);
+  const V e = expm1(size + size);
+  return copy_sign(e / (e + 2.0f), x);
+}
+
+// section erf: needs exp
+inline V erf(V x) {
+  const V size = clamp_max(abs(x), 4.0f);
+  const V square = size * size;
+  // erf(t) = t + t p(t^2) on 0 <= t <= 1; 1.5e-9.
+  V p = fma(square, 7.80690316e-05f, -0.00079978531f);
+  p = fma(p, square, 0.0051871622f);
+  p = fma(p, square, -0.0268533472f);
+  p = fma(p, square, 0.112835787f);
+  p = fma(p, square, -0.37612626f);
+  p = fma(p, square, 0.128379166f);
+  const V near = fma(size, p, size);
+  // erf(t) = 1 - exp(q(t)) on 1 <= t <= 3.95; 1.1e-9, and 1 from there on.
+  V q = fma(size, 0.000186368517f, -0.0029475803f);
+  q = fma(q, size, 0.0218378436f);
+  q = fma(q, size, -0.103106454f);
+  q = fma(q, size, -0.63814503f);
+  q = fma(q, size, -1.12708914f);
+  q = fma(q, size, -0.000341521023f);
+  const V far = 1.0f - exp_inside(q);
+  return copy_sign(select(size < 1.0f, near, far), x);
+}
+
+// section gelu: needs exp
+// x times the normal distribution, exact also far to the left where 1 + erf(x) cancels.
+inline V gelu(V x) {
+  const V size = clamp_max(abs(x), 14.5f);
+  // The tail beyond t is exp(-t^2 / 2) u p(u), u = 1 / (1 + 0.3 t), on 0 <= t <= 14.6; 3.8e-9.
+  const V u = 1.0f / fma(size, 0.3f, 1.0f);
+  V p = fma(u, -0.0206238497f, 0.112438336f);
+  p = fma(p, u, -0.228221655f);
+  p = fma(p, u, 0.191797614f);
+  p = fma(p, u, -0.0794364214f);
+  p = fma(p, u, 0.0961648971f);
+  p = fma(p, u, 0.0783864632f);
+  p = fma(p, u, 0.110236198f);
+  p = fma(p, u, 0.119571716f);
+  p = fma(p, u, 0.1196867f);
+  // What rounding the square lost would count a hundredfold in the exponent.
+  const V square = size * size;
+  const V lost = fma(size, size, -square);
+  const V e = exp(-0.5f * square);
+  const V tail = fma(e, -0.5f * lost, e) * (u * p);
+  return x * select(x < 0.0f, tail, 1.0f - tail);
+}
+
+// section gelu_tanh: needs exp
+// x (1 + tanh(z)) / 2 = x / (1 + exp(-2 z)), z = sqrt(2 / pi) (x + 0.044715 x^3).
+inline V gelu_tanh(V x) {
+  const V z = x * fma(x * x, -0.0713548163f, -1.59576912f);
+  return x / (1.0f + exp(z));
+}
+
+// section mish: needs exp
+// x tanh(log(1 + e)) = x n / (n + 2), n = e (e + 2), e = exp(x).
+inline V mish(V x) {
+  const V e = exp(clamp_max(x, 20.0f));
+  const V n = e * (e + 2.0f);
+  return x * (n / (n + 2.0f));
+}
+
+// section softplus: needs exp, log
+inline V softplus(V x) {
+  const V e = exp(-abs(x));
+  const V u = 1.0f + e;
+  const V lost = e - (u - 1.0f);
+  // log(1 + e) = log(u) + lost / u; 2 - u is near enough to 1 / u where `lost` counts.
+  return clamp_min(x, 0.0f) + fma(lost, 2.0f - u, log_inside(u, 0.0f));
+}
+
+// section rare: needs lanes
+inline V pow(V a, V b) {
+  return each_lane(a, b, [](float x, float y) { return std::pow(x, y); });
+}
+inline V erfc(V a) { return each_lane(a, [](float x) { return std::erfc(x); }); }
+inline V sin(V a) { return each_lane(a, [](float x) { return std::sin(x); }); }
+inline V cos(V a) { return each_lane(a, [](float x) { return std::cos(x); }); }
+inline V fmod(V a, V b) {
+  return each_lane(a, b, [](float x, float y) { return std::fmod(x, y); });
+}
+// With the sign of the divisor.
+inline V remainder(V a, V b) {
+  return each_lane(a, b, [](float x, float y) {
+    const float rest = std::fmod(x, y);
+    return rest != 0.0f && (rest < 0.0f) != (y < 0.0f) ? rest + y : rest;
+  });
+}
+
+// scalar section maximum
+// NaN if either is NaN.
+template <class T>
+inline T maximum(T a, T b) {
+  return a > b || a != a ? a : b;
+}
+template <class T>
+inline T minimum(T a, T b) {
+  return a < b || a != a ? a : b;
+}
+
+// scalar section clamp
+// NaN if `a` is; the bound must not be.
+template <class T>
+inline T clamp_min(T a, T bound) {
+  return a < bound ? bound : a;
+}
+template <class T>
+inline T clamp_max(T a, T bound) {
+  return a > bound ? bound : a;
+}
+
+// scalar section fast
+// `b` if either is NaN.
+template <class T>
+inline T fast_max(T a, T b) {
+  return a > b ? a : b;
+}
+template <class T>
+inline T fast_min(T a, T b) {
+  return a < b ? a : b;
+}
+
+// scalar section sign
+template <class T>
+inline T sign(T a) {
+  return static_cast<T>((a > 0) - (a < 0));
+}
+
+// scalar section rsqrt
+template <class T>
+inline T rsqrt(T a) {
+  return 1 / std::sqrt(a);
+}
+
+// scalar section remainder
+// With the sign of the divisor.
+template <class T>
+inline T remainder(T a, T b) {
+  const T rest = std::fmod(a, b);
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+
+// scalar section sigmoid
+template <class T>
+inline T sigmoid(T x) {
+  return 1 / (1 + std::exp(-x));
+}
+
+// scalar section silu
+template <class T>
+inline T silu(T x) {
+  return x / (1 + std::exp(-x));
+}
+
+// scalar section gelu
+template <class T>
+inline T gelu(T x) {
+  return T(0.5) * x * (1 + std::erf(x * T(0.70710678118654752)));
+}
+
+// scalar section gelu_tanh
+template <class T>
+inline T gelu_tanh(T x) {
+  const T z = T(0.79788456080286536) * (x + T(0.044715) * x * x * x);
+  return T(0.5) * x * (1 + std::tanh(z));
+}
+
+// scalar section softplus
+template <class T>
+inline T softplus(T x) {
+  return (x > 0 ? x : 0) + std::log1p(std::exp(-std::abs(x)));
+}
+
+// scalar section mish
+template <class T>
+inline T mish(T x) {
+  return x * std::tanh(std::log1p(std::exp(x)));
+}
