@@ -1,0 +1,404 @@
+"""Owns the public fakes: a proposer, an evaluator and a clock that do as they are told.
+
+They serve tests, demonstrations and people who build on EvoKernel. A fake kernel says in its own
+comments how it will be judged, so a test reads from top to bottom:
+
+    # median_ms: 2.5           time of one call; 1.0 if it does not say
+    # status: wrong_values     any `Status`; `passed` if it does not say
+    # bound_by: memory         what its profile will say
+    # techniques: a b          what its proposal will say
+    # spoiled: 2               so many evaluations are spoiled by the machine first
+    # promotes: no             its claims do not hold in fresh processes
+"""
+
+import random
+import re
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Self
+
+from evokernel import __version__
+from evokernel.attempt import Candidate, Proposal, Stage
+from evokernel.bench import Baseline, Claim
+from evokernel.evaluation import (
+    Contract,
+    Correctness,
+    Diagnostic,
+    Evaluation,
+    Interval,
+    Profile,
+    Promotion,
+    Speedup,
+    Status,
+    Timing,
+)
+from evokernel.opgraph import Node, OpGraph, Ref, TensorSpec
+from evokernel.proposers import Exhausted, Request
+from evokernel.task import Task
+
+EAGER_MS = 10.0
+"""Time of the fake eager baseline, milliseconds."""
+COMPILE_MS = 8.0
+"""Time of the fake compiled baseline, milliseconds."""
+
+_TASK = '''"""Adds one to every element."""
+
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x + 1
+
+
+def get_inputs():
+    return [torch.rand(8, 16)]
+'''
+
+
+def fake_task(name: str = "add-one") -> Task:
+    """A task small enough for any machine: `x + 1` on 8 x 16 numbers."""
+    return Task.from_source(_TASK, name)
+
+
+def fake_graph(family: str = "elementwise", rows: int = 8) -> OpGraph:
+    """The operator graph of `fake_task`, made without torch; `rows` makes it another task's."""
+    x = TensorSpec(shape=(rows, 16), dtype="float32")
+    return OpGraph(
+        nodes=(
+            Node(name="x", kind="input", op="0", outputs=(x,)),
+            Node(name="add", kind="call", op="add", args=(Ref(node="x"), 1, 1), outputs=(x,)),
+        ),
+        results=(Ref(node="add"),),
+        source="export",
+        flops=rows * 16,
+        min_bytes=2 * rows * 16 * 4,
+        family=family,
+        fingerprint=f"fake-{family}-{rows}",
+    )
+
+
+def fake_kernel(
+    median_ms: float = 1.0,
+    status: Status = Status.PASSED,
+    techniques: tuple[str, ...] = (),
+    note: str = "",
+    **markers: object,
+) -> str:
+    """Source of a kernel that says how it will be judged; `note` makes it another candidate."""
+    lines = {"median_ms": median_ms, "status": status.value, "note": note, **markers}
+    if techniques:
+        lines["techniques"] = " ".join(techniques)
+    comments = "\n".join(f"# {name}: {value}" for name, value in lines.items() if value != "")
+    return f"{comments}\n\n\nclass ModelNew:\n    pass\n"
+
+
+def fake_evaluation(candidate: Candidate, task: Task) -> Evaluation:
+    """The verdict that the candidate's own comments ask for."""
+    status = Status(_marker(candidate, "status") or Status.PASSED)
+    compiles = status not in _BEFORE_COMPILING
+    if status is not Status.PASSED:
+        broken = Diagnostic(severity="error", message=f"the kernel says {status}", line=1)
+        return Evaluation(
+            candidate=candidate.sha,
+            task=task.sha,
+            status=status,
+            reason=f"the kernel's own comment says {status}",
+            compiles=compiles,
+            diagnostics=(broken,),
+            harness=__version__,
+            device="fake",
+        )
+    return Evaluation(
+        candidate=candidate.sha,
+        task=task.sha,
+        status=status,
+        compiles=True,
+        correctness=Correctness(
+            is_right=True,
+            families=("normal",),
+            workloads=("default",),
+            comparisons=1,
+            worst_ratio=0.1,
+            tolerance="as the fake says",
+        ),
+        contract=Contract(policy="own_kernels_only", is_kept=True, own_kernels=("kernel",)),
+        timing=_timing(_median_ms(candidate)),
+        harness=__version__,
+        device="fake",
+    )
+
+
+_BEFORE_COMPILING = {Status.INVALID_SOURCE, Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT}
+
+
+def _timing(median_ms: float) -> Timing:
+    opponents = {"eager": EAGER_MS, "compile": COMPILE_MS}
+    return Timing(
+        median_ms=median_ms,
+        spread=0.02,
+        samples=30,
+        dropped=0,
+        processes=1,
+        speedups=tuple(
+            Speedup(
+                against=name,
+                ratio=_around(opponent / median_ms),
+                opponent_ms=opponent,
+                is_faster=opponent > 1.02 * median_ms,
+                is_slower=opponent < 0.98 * median_ms,
+            )
+            for name, opponent in opponents.items()
+        ),
+        roofline_share=min(1.0, 0.5 / median_ms),
+    )
+
+
+def _around(ratio: float) -> Interval:
+    return Interval(value=ratio, low=0.99 * ratio, high=1.01 * ratio)
+
+
+def _marker(candidate: Candidate, name: str) -> str:
+    found = re.search(rf"^# {name}: (.+)$", candidate.source, re.MULTILINE)
+    return found[1].strip() if found else ""
+
+
+def _median_ms(candidate: Candidate) -> float:
+    return float(_marker(candidate, "median_ms") or 1.0)
+
+
+class CallLog:
+    """Who was called with what, how often; with a file it outlives a killed process."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self._path = path
+        self._lines: list[str] = []
+
+    def add(self, call: str, what: str = "") -> None:
+        """Note one finished call."""
+        line = f"{call} {what}".strip()
+        if self._path is None:
+            self._lines.append(line)
+        else:
+            with self._path.open("a") as file:
+                file.write(f"{line}\n")
+
+    def lines(self) -> list[str]:
+        """The calls in order, e.g. `verify 0123456789abcdef`."""
+        if self._path is None:
+            return list(self._lines)
+        return self._path.read_text().splitlines() if self._path.exists() else []
+
+    def counts(self) -> Counter[str]:
+        """How often each line was noted."""
+        return Counter(self.lines())
+
+    def number(self, call: str) -> int:
+        """How often one kind of call was made."""
+        return sum(line.split()[0] == call for line in self.lines())
+
+
+class FakeClock:
+    """A clock that stands still until told."""
+
+    def __init__(self, now: float = 1_800_000_000.0) -> None:
+        self._now = now
+
+    def now(self) -> float:
+        """Seconds since 1970."""
+        return self._now
+
+    def monotonic(self) -> float:
+        """Seconds since an arbitrary moment."""
+        return self._now
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass."""
+        self._now += seconds
+
+
+class FakeEvaluator:
+    """Judges a candidate by its own comments, and notes every finished call.
+
+    Args:
+        task: What the candidates are for.
+        log: Notes `compile`, `verify`, `profile` and `promote` (once a claim) with the hash.
+        clock: Advanced by `seconds` with every verdict.
+        seconds: What a verdict takes.
+        before: Told of each call before it begins, e.g. `verify`; may raise or kill the process.
+    """
+
+    def __init__(
+        self,
+        task: Task,
+        log: CallLog | None = None,
+        clock: FakeClock | None = None,
+        seconds: float = 0.0,
+        before: Callable[[str], None] | None = None,
+    ) -> None:
+        self.log = log or CallLog()
+        self.is_open = False
+        self._task = task
+        self._clock = clock
+        self._seconds = seconds
+        self._before = before
+        self._spoiled: Counter[str] = Counter()
+
+    def baselines(self) -> tuple[Baseline, ...]:
+        """Two opponents of fixed speed."""
+        self._begin("baselines")
+        self.log.add("baselines")
+        return (
+            Baseline(name="eager", median_ms=EAGER_MS, seconds=0.1),
+            Baseline(name="compile", median_ms=COMPILE_MS, seconds=0.2),
+        )
+
+    def compile(self, candidate: Candidate) -> Evaluation | None:
+        """Fail if the candidate says so, else leave the verdict open."""
+        self._begin("compile")
+        self.log.add("compile", candidate.sha)
+        evaluation = fake_evaluation(candidate, self._task)
+        return None if evaluation.compiles else evaluation
+
+    def verify(self, candidate: Candidate) -> Evaluation:
+        """Give the verdict that the candidate asks for."""
+        self._begin("verify")
+        if self._clock:
+            self._clock.advance(self._seconds)
+        if self._spoiled[candidate.sha] < int(_marker(candidate, "spoiled") or 0):
+            self._spoiled[candidate.sha] += 1
+            self.log.add("spoiled", candidate.sha)
+            return Evaluation(
+                candidate=candidate.sha,
+                task=self._task.sha,
+                status=Status.INFRASTRUCTURE,
+                reason="the machine was busy",
+            )
+        self.log.add("verify", candidate.sha)
+        return fake_evaluation(candidate, self._task)
+
+    def profile(self, candidate: Candidate, evaluation: Evaluation) -> Evaluation:
+        """Add the profile that the candidate asks for."""
+        self._begin("profile")
+        self.log.add("profile", candidate.sha)
+        bound_by = _marker(candidate, "bound_by") or "memory"
+        digest = Profile.model_validate({"bound_by": bound_by, "roofline_share": 0.5})
+        return evaluation.model_copy(update={"profile": digest})
+
+    def promote(self, claims: tuple[Claim, ...]) -> tuple[Promotion, ...]:
+        """Confirm every claim whose candidate does not forbid it."""
+        self._begin("promote")
+        for claim in claims:
+            self.log.add("promote", f"{claim.kind} {claim.candidate.sha}")
+        return tuple(_promotion(claim) for claim in claims)
+
+    def _begin(self, call: str) -> None:
+        if self._before:
+            self._before(call)
+
+    def __enter__(self) -> Self:
+        self.is_open = True
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.is_open = False
+
+
+def _promotion(claim: Claim) -> Promotion:
+    holds = _marker(claim.candidate, "promotes") != "no"
+    before = _median_ms(claim.parent) if claim.parent else EAGER_MS
+    ratio = _around(before / _median_ms(claim.candidate))
+    return Promotion.model_validate(
+        {
+            "candidate": claim.candidate.sha,
+            "parent": claim.parent.sha if claim.parent else None,
+            "claim": claim.kind,
+            "holds": holds,
+            "ratio": None if claim.kind == "fix" else ratio,
+            "processes": 3,
+            "reason": "" if holds else "the kernel's own comment says so",
+        }
+    )
+
+
+Script = Callable[[Request], str | None]
+"""Writes the source for one step; None has nothing new to propose."""
+
+
+class ScriptedProposer:
+    """Proposes what a function writes, and notes every finished proposal.
+
+    Args:
+        script: Called once a step.
+        log: Notes `propose` with the step's number.
+        before: Told of each step before it begins; may raise or kill the process.
+    """
+
+    name = "scripted"
+
+    def __init__(
+        self,
+        script: Script | None = None,
+        log: CallLog | None = None,
+        before: Callable[[str], None] | None = None,
+    ) -> None:
+        self.log = log or CallLog()
+        self.requests: list[Request] = []
+        """What was asked, in order."""
+        self._script = script or wander
+        self._before = before
+
+    def check(self, task: Task, graph: OpGraph | None, backend: str) -> None:
+        """Serve every task."""
+
+    def propose(self, request: Request) -> Proposal:
+        """Write one candidate.
+
+        Raises:
+            Exhausted: the script says None.
+        """
+        if self._before:
+            self._before("propose")
+        self.requests.append(request)
+        source = self._script(request)
+        self.log.add("propose", request.step.rpartition("/")[2])
+        if source is None:
+            raise Exhausted("the script has come to its end")
+        candidate = Candidate(source=source, backend=request.backend)
+        techniques = tuple(_marker(candidate, "techniques").split())
+        return Proposal(
+            candidate=candidate,
+            stage=request.stage,
+            parents=tuple(parent.proposal.candidate.sha for parent in request.parents),
+            techniques=techniques,
+            changed=_changed(request, techniques),
+            used=tuple(experience.id for experience in request.shown),
+            rationale=f"the script's answer to a {request.stage}",
+        )
+
+
+def _changed(request: Request, techniques: tuple[str, ...]) -> tuple[str, ...]:
+    before = request.parents[0].proposal.techniques if request.parents else ()
+    return tuple(sorted(set(before) ^ set(techniques)))
+
+
+TECHNIQUES = ("vectorized-loads", "unrolling", "blocking", "threads", "fusion")
+"""What the kernels of `wander` are made of."""
+
+
+def wander(request: Request) -> str:
+    """A script without an end: drafts around 5 ms, and refinements that change one technique.
+
+    A technique always gains or costs the same share of the time, so there is something to learn;
+    every eighth kernel or so is wrong. The same seed gives the same kernels.
+    """
+    chance = random.Random(request.seed)
+    techniques = set(request.parents[0].proposal.techniques if request.parents else ())
+    if request.stage is Stage.REFINE:
+        techniques ^= {chance.choice(TECHNIQUES)}
+    gain = sum(0.3 - 0.1 * TECHNIQUES.index(technique) for technique in techniques)
+    median_ms = round(5.0 * (1 - gain) + chance.uniform(-0.05, 0.05), 4)
+    status = Status.WRONG_VALUES if chance.random() < 0.125 else Status.PASSED
+    return fake_kernel(median_ms, status, tuple(sorted(techniques)), note=str(request.seed))
