@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from evokernel.compilers import Artefact, BuildFailure, KernelSource
-from evokernel.compilers.binding import Function, Launch, Strided, launches
+from evokernel.compilers.binding import Function, Launch, Strided, bind, faults, launches
 from evokernel.compilers.diagnostics import rendered
 from evokernel.compilers.loading import FloatStateChanged, load
-from evokernel.compilers.signatures import Signature, signatures
 from evokernel.config import BenchConfig
 from evokernel.evaluation import Diagnostic
 
@@ -114,26 +113,12 @@ def _loaded(kernel: KernelSource) -> CppModule:
     try:
         library = load(built.path)
     except (OSError, FloatStateChanged) as error:
-        raise _refused(kernel, f"the built library cannot be used: {error}") from error
-    functions = {}
-    for signature in signatures(kernel.source):
-        symbol = getattr(library, signature.name, None)
-        if signature.problem and signature.is_defined and symbol:
-            raise _refused(kernel, f"`{signature.name}`: {signature.problem}", signature)
-        if symbol and not signature.problem:
-            functions[signature.name] = Function(signature, symbol)
-    if not functions:
-        raise _refused(kernel, 'it has no extern "C" function for Python to call')
-    return CppModule(kernel.name, functions)
-
-
-def _refused(kernel: KernelSource, message: str, signature: Signature | None = None) -> BuildError:
-    line = signature.line if signature else None
-    excerpt = kernel.source.splitlines()[line - 1].strip() if line else None
-    diagnostic = Diagnostic(
-        severity="error", message=message, file=kernel.name, line=line, excerpt=excerpt
-    )
-    return BuildError(kernel.name, (diagnostic,))
+        message = f"the built library cannot be used: {error}"
+        diagnostic = Diagnostic(severity="error", message=message, file=kernel.name)
+        raise BuildError(kernel.name, (diagnostic,)) from error
+    if found := faults(kernel):
+        raise BuildError(kernel.name, found)
+    return CppModule(kernel.name, bind(library, kernel))
 
 
 def _build_here(kernel: KernelSource) -> Artefact | BuildFailure:

@@ -31,8 +31,10 @@ class Artefact(Frozen):
     """Wall seconds the compiler took when it built this."""
     cached: bool
     """It was built earlier; nothing was compiled now."""
+    diagnostics: tuple[Diagnostic, ...] = ()
+    """The compiler's warnings, capped in number and length."""
     log: str = ""
-    """The compiler's warnings, capped."""
+    """What the compiler wrote, capped."""
 
 
 class BuildFailure(Frozen):

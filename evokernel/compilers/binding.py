@@ -7,7 +7,9 @@ from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from evokernel.compilers.signatures import Parameter, Signature
+from evokernel.compilers import KernelSource
+from evokernel.compilers.signatures import Parameter, Signature, signatures
+from evokernel.evaluation import Diagnostic
 
 Converter = Callable[[Any], Any]
 
@@ -58,6 +60,26 @@ def launches() -> Iterator[list[Launch]]:
         _log = None
 
 
+def faults(kernel: KernelSource) -> tuple[Diagnostic, ...]:
+    """Say what keeps Python from calling a kernel that compiles; empty when nothing does."""
+    found = signatures(kernel.source)
+    if not found:
+        message = 'no extern "C" function for Python to call'
+        return (Diagnostic(severity="error", message=message, file=kernel.name),)
+    lines = kernel.source.splitlines()
+    return tuple(
+        Diagnostic(
+            severity="error",
+            message=f"`{signature.name}`: {signature.problem}",
+            file=kernel.name,
+            line=signature.line,
+            excerpt=lines[signature.line - 1].strip(),
+        )
+        for signature in found
+        if signature.problem and signature.is_defined
+    )
+
+
 class Function:
     """A built C function; calling it checks each argument against the parameter it is for."""
 
@@ -106,6 +128,15 @@ class Function:
         expected = len(self._converters)
         plural = "" if expected == 1 else "s"
         return f"`{self._name}` takes {expected} argument{plural}, got {count}: {self.signature}"
+
+
+def bind(library: ctypes.CDLL, kernel: KernelSource) -> dict[str, Function]:
+    """Make every function of a loaded kernel callable; declared but missing ones are left out."""
+    return {
+        signature.name: Function(signature, symbol)
+        for signature in signatures(kernel.source)
+        if not signature.problem and (symbol := getattr(library, signature.name, None))
+    }
 
 
 def _foreign(parameter: Parameter) -> Any:

@@ -41,7 +41,7 @@ class Entry(Frozen):
     log: str = ""
     """What the compiler wrote, capped."""
     diagnostics: tuple[Diagnostic, ...] = ()
-    """Of a failure, with our neutral file name."""
+    """Errors or warnings, with the neutral file name that all kernels are compiled under."""
     timed_out: bool = False
     """The failure was a limit, given by the next two fields."""
     timeout_s: float = 0.0

@@ -9,6 +9,7 @@ import shlex
 import shutil
 import subprocess
 import threading
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 
@@ -84,8 +85,8 @@ class CppCompiler:
         """Build a kernel, or answer from the cache; see `Compiler.build`."""
         key = self._key(kernel)
         if refused := refusals(kernel.flags):
-            diagnostics = tuple(map(failure, refused))
-            return _named(BuildFailure(key=key, diagnostics=diagnostics), kernel.name)
+            diagnostics = _named(map(failure, refused), kernel.name)
+            return BuildFailure(key=key, diagnostics=diagnostics)
         entry = self.cache.find(key)
         is_known = entry is not None and self._still_holds(entry)
         if entry is None or not is_known:
@@ -117,7 +118,13 @@ class CppCompiler:
             library = folder / _LIBRARY
             if outcome.code == 0 and not outcome.timed_out and library.is_file():
                 self._is_proven = True
-                entry = Entry(key=key, library=None, seconds=outcome.seconds, log=_log(outcome))
+                entry = Entry(
+                    key=key,
+                    library=None,
+                    seconds=outcome.seconds,
+                    log=_log(outcome),
+                    diagnostics=parse(outcome.output, kernel.source),
+                )
                 return self.cache.keep(entry, library)
         return self._failed(key, kernel, outcome)
 
@@ -185,31 +192,31 @@ class CppCompiler:
 
     def _answer(self, entry: Entry, name: str, cached: bool) -> Artefact | BuildFailure:
         log = entry.log.replace(KERNEL, name)
+        diagnostics = _named(entry.diagnostics, name)
         if entry.library:
             return Artefact(
                 path=str(self.cache.library_path(entry).absolute()),
                 key=entry.key,
                 seconds=entry.seconds,
                 cached=cached,
+                diagnostics=diagnostics,
                 log=log,
             )
-        failed = BuildFailure(
+        return BuildFailure(
             key=entry.key,
-            diagnostics=entry.diagnostics,
+            diagnostics=diagnostics,
             timed_out=entry.timed_out,
             seconds=entry.seconds,
             log=log,
             cached=cached,
         )
-        return _named(failed, name)
 
 
-def _named(failed: BuildFailure, name: str) -> BuildFailure:
+def _named(diagnostics: Iterable[Diagnostic], name: str) -> tuple[Diagnostic, ...]:
     """Call the kernel what its author calls it."""
-    diagnostics = tuple(
-        d.model_copy(update={"file": name}) if d.file == KERNEL else d for d in failed.diagnostics
+    return tuple(
+        d.model_copy(update={"file": name}) if d.file == KERNEL else d for d in diagnostics
     )
-    return failed.model_copy(update={"diagnostics": diagnostics})
 
 
 def _reasons(outcome: Outcome, source: str) -> tuple[Diagnostic, ...]:

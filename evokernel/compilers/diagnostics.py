@@ -52,9 +52,10 @@ def parse(output: str, source: str) -> tuple[Diagnostic, ...]:
         header stands at the kernel's line that led there, where the compiler told.
     """
     lines = source.splitlines()
-    found = list(dict.fromkeys(_read(output.splitlines(), lines)))
-    errors = [d for d in found if d.severity == "error"]
-    return tuple((errors + [d for d in found if d.severity == "warning"])[:_MOST])
+    found: dict[tuple[object, ...], Diagnostic] = {}
+    for diagnostic in _read(output.splitlines(), lines):
+        found.setdefault(_identity(diagnostic), diagnostic)
+    return tuple(sorted(found.values(), key=lambda d: d.severity != "error")[:_MOST])
 
 
 def rendered(diagnostic: Diagnostic) -> str:
@@ -77,6 +78,13 @@ def was_killed(output: str) -> bool:
 def failure(message: str) -> Diagnostic:
     """An error without a position."""
     return Diagnostic(severity="error", message=_cut(message, _MESSAGE_CHARS), file=KERNEL)
+
+
+def _identity(diagnostic: Diagnostic) -> tuple[object, ...]:
+    """What makes a message a repetition: of many from one template, led to by one line, one."""
+    if diagnostic.column is None and diagnostic.line is not None:
+        return diagnostic.severity, diagnostic.line, diagnostic.message.rpartition(" (in ")[0]
+    return diagnostic.severity, diagnostic.line, diagnostic.column, diagnostic.message
 
 
 def _read(output: Iterable[str], source: list[str]) -> Iterator[Diagnostic]:

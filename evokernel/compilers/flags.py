@@ -3,13 +3,12 @@
 import re
 from collections.abc import Sequence
 
-_FAST_MATH = re.compile(r"-O[fF]ast|-ffast-math|-funsafe-math-optimizations|-m(no-)?daz-ftz")
 _FAST_MATH_REASON = (
     "linking with it switches denormal numbers off for the whole process, reference included; "
     "name what you need instead, e.g. `-fassociative-math -fno-signed-zeros -fno-trapping-math`"
 )
 _REFUSED = (
-    (re.compile(r"-Ofast|" + _FAST_MATH.pattern), _FAST_MATH_REASON),
+    (re.compile(r"-Ofast|-ffast-math|-funsafe-math-optimizations|-mdaz-ftz"), _FAST_MATH_REASON),
     (re.compile(r"-W[lap],.*|-X.*|-mllvm.*|-B.*|@.*"), "it reaches the linker or another tool"),
     (
         re.compile(

@@ -7,7 +7,7 @@ Left out: functions that function-like macros or templates produce, and the seco
 import re
 from collections.abc import Sequence
 
-from evokernel.compilers.tokens import Token, closing, split_commas, tokenize
+from evokernel.compilers.tokens import Token, closing, split_commas, tokenize, without_attributes
 from evokernel.frozen import Frozen
 
 _SCALARS = {
@@ -33,7 +33,6 @@ _QUALIFIERS = frozenset(
     | {"extern", "static", "inline", "constexpr", "__inline__", "__extension__", "typename"}
 )
 _BY_POINTER_ONLY = frozenset({"float16", "bfloat16"})
-_ATTRIBUTES = frozenset({"__attribute__", "__attribute", "__declspec", "alignas", "noexcept"})
 
 
 class Parameter(Frozen):
@@ -168,7 +167,7 @@ class _Reader:
         words = [token.text for token in head]
         if not is_c or "template" in words or "static" in words:
             return
-        signature = _signature(_without_attributes(head), self.aliases, is_defined)
+        signature = _signature(without_attributes(head), self.aliases, is_defined)
         if signature and (is_defined or signature.name not in self.found):
             self.found[signature.name] = signature
 
@@ -176,21 +175,6 @@ class _Reader:
 def _is_function(head: Sequence[Token]) -> bool:
     words = [token.text for token in head]
     return "(" in words and "=" not in words[: words.index("(")]
-
-
-def _without_attributes(tokens: Sequence[Token]) -> list[Token]:
-    kept: list[Token] = []
-    at = 0
-    while at < len(tokens):
-        following = tokens[at + 1].text if at + 1 < len(tokens) else ""
-        if tokens[at].text in _ATTRIBUTES:
-            at = closing(tokens, at + 1) + 1 if following == "(" else at + 1
-        elif tokens[at].text == "[" and following == "[":
-            at = closing(tokens, at) + 1
-        else:
-            kept.append(tokens[at])
-            at += 1
-    return kept
 
 
 def _signature(

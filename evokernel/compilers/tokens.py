@@ -20,6 +20,7 @@ _TOKEN = re.compile(
 _DEFINE = re.compile(r"\s*#\s*define\s+([A-Za-z_]\w*)(?![\w(])(.*)", re.DOTALL)
 _CONDITION = re.compile(r"\s*#\s*(if|ifdef|ifndef|elif|elifdef|elifndef|else|endif)\b\s*(.*)")
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
+_ATTRIBUTES = frozenset({"__attribute__", "__attribute", "__declspec", "alignas", "noexcept"})
 _MACRO_DEPTH = 8
 
 
@@ -116,3 +117,19 @@ def split_commas(tokens: Sequence[Token]) -> list[list[Token]]:
         else:
             parts[-1].append(token)
     return parts if parts != [[]] else []
+
+
+def without_attributes(tokens: Sequence[Token]) -> list[Token]:
+    """Leave out attributes, alignment and `noexcept`."""
+    kept: list[Token] = []
+    at = 0
+    while at < len(tokens):
+        following = tokens[at + 1].text if at + 1 < len(tokens) else ""
+        if tokens[at].text in _ATTRIBUTES:
+            at = closing(tokens, at + 1) + 1 if following == "(" else at + 1
+        elif tokens[at].text == "[" and following == "[":
+            at = closing(tokens, at) + 1
+        else:
+            kept.append(tokens[at])
+            at += 1
+    return kept
