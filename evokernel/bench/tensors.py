@@ -1,21 +1,247 @@
 """Owns how tensors travel between processes: raw bytes in sealed shared memory, never pickled."""
 
-from typing import Any
+import ctypes
+import fcntl
+import mmap
+import os
+from typing import Any, Self
 
+import torch
+from pydantic import Field, ValidationError
+
+from evokernel.bench import trees
 from evokernel.bench.messages import Variant
+from evokernel.bench.trees import BadTree
+from evokernel.bench.wire import Message
+from evokernel.errors import WorkerError
+from evokernel.frozen import Frozen
+
+ALIGNMENT = 64
+"""Bytes at which every tensor starts, as with torch's own allocator."""
+_SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
+_CHUNK = 1 << 30  # bytes; one write moves at most 2 GiB
+DTYPES = {
+    name: dtype
+    for dtype in vars(torch).values()
+    if isinstance(dtype, torch.dtype) and not (name := str(dtype)[6:]).startswith("q")
+}
+"""Every dtype with plain elements, by name; quantised ones are left out."""
+
+
+class Layout(Frozen):
+    """Where a tensor's elements lie in the shared memory, and how they are read."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    offset: int = Field(ge=0)
+    """Bytes from the start."""
+    span: int = Field(ge=0)
+    """Elements from the first to the last one, gaps included."""
+
+    @property
+    def bytes(self) -> int:
+        """Bytes that the span takes."""
+        return self.span * DTYPES[self.dtype].itemsize
+
+    def fits(self, size: int) -> bool:
+        """Whether it is well-formed and lies inside `size` bytes."""
+        return (
+            self.dtype in DTYPES
+            and len(self.shape) == len(self.strides) <= 64
+            and min(self.shape + self.strides, default=0) >= 0
+            and self.span == span(self.shape, self.strides)
+            and self.offset % ALIGNMENT == 0
+            and self.offset + self.bytes <= size
+        )
 
 
 class Package:
-    """Arguments in shared memory, ready to be put into any number of workers; close it when done."""
+    """A nested value in sealed shared memory, ready to be sent to any number of processes."""
+
+    def __init__(self, tree: Any, layouts: tuple[Layout, ...], file: int | None, size: int) -> None:
+        self.tree = tree
+        """JSON form of the nested value, see `trees`."""
+        self.layouts = layouts
+        """One per tensor, in order of appearance."""
+        self.bytes = size
+        """Bytes of the shared memory."""
+        self._file = file
+
+    @property
+    def files(self) -> tuple[int, ...]:
+        """What to send beside `message`."""
+        return () if self._file is None else (self._file,)
+
+    @property
+    def message(self) -> Message:
+        """What to send; `receive` makes a package of it again."""
+        layouts = [layout.model_dump() for layout in self.layouts]
+        return {"tree": self.tree, "layouts": layouts, "bytes": self.bytes}
+
+    @classmethod
+    def receive(cls, message: Message, files: tuple[int, ...], limit: int) -> Self:
+        """Take over a package that another process sent, trusting nothing in it.
+
+        Raises:
+            BadTree: It is malformed, larger than `limit` bytes, or not sealed shared memory.
+        """
+        try:
+            layouts = tuple(Layout.model_validate(item) for item in message["layouts"])
+            tree, size = message["tree"], message["bytes"]
+        except (KeyError, TypeError, ValidationError) as error:
+            raise BadTree("a damaged package of tensors") from error
+        if not isinstance(size, int) or not 0 <= size <= limit:
+            raise BadTree(f"tensors of more than {limit} bytes")
+        if len(files) != (1 if size else 0) or not all(layout.fits(size) for layout in layouts):
+            raise BadTree("tensors that lie outside their memory")
+        if files:
+            _check_sealed(files[0], size)
+        return cls(tree, layouts, files[0] if files else None, size)
+
+    def flats(self) -> list[torch.Tensor]:
+        """The spans as 1-D tensors over a private mapping: writable, and nobody else sees it."""
+        whole = torch.empty(0, dtype=torch.uint8)
+        if self._file is not None:
+            mapping = mmap.mmap(self._file, self.bytes, access=mmap.ACCESS_COPY)
+            whole = torch.frombuffer(mapping, dtype=torch.uint8)
+        return [_flat(whole, layout) for layout in self.layouts]
+
+    def value(self, flats: list[torch.Tensor] | None = None) -> Any:
+        """The nested value, its tensors being views of `flats` (by default a mapping of their own).
+
+        Raises:
+            BadTree: The tree is damaged.
+        """
+        pairs = zip(self.flats() if flats is None else flats, self.layouts, strict=True)
+        return trees.decode(self.tree, [f.as_strided(p.shape, p.strides) for f, p in pairs])
+
+    def close(self) -> None:
+        """Give up the memory; tensors already made of it stay valid. Idempotent."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    def __enter__(self) -> Self:
+        """Enter a block at whose end the package is closed."""
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Close it."""
+        self.close()
 
 
-def pack(values: Any) -> Package:
+def pack(value: Any) -> Package:
     """Copy nested lists, tuples and dicts of tensors and plain values into shared memory.
+
+    Strides survive, expanded dimensions too. Tensors that share memory are separate afterwards, and
+    gradients are left behind.
 
     Raises:
         WorkerError: An object that cannot travel; it is named.
     """
+    tensors: list[torch.Tensor] = []
+    try:
+        tree = trees.encode(value, lambda t: _number(t, tensors), foreign=False)
+    except BadTree as error:
+        message = f"an argument is {error}; workers take dense tensors and plain values"
+        raise WorkerError(message) from error
+    return ship(tree, tensors)
 
 
-def vary(index: int, flat: Any, out: Any, variant: Variant) -> None:
-    """Write the variant of tensor `index` into `out` (both 1-D, same dtype and length)."""
+def ship(tree: Any, tensors: list[torch.Tensor]) -> Package:
+    """Copy dense CPU tensors into sealed shared memory, beside the tree that refers to them."""
+    layouts: list[Layout] = []
+    size = 0
+    for tensor in tensors:
+        layouts.append(_layout(tensor, size))
+        size += -(-layouts[-1].bytes // ALIGNMENT) * ALIGNMENT
+    if not size:
+        return Package(tree, tuple(layouts), None, 0)
+    file = os.memfd_create("evokernel-tensors", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(file, size)
+        for tensor, layout in zip(tensors, layouts, strict=True):
+            _write(file, layout.offset, tensor.data_ptr(), layout.bytes)
+        fcntl.fcntl(file, fcntl.F_ADD_SEALS, _SEALS)
+    except BaseException:
+        os.close(file)
+        raise
+    return Package(tree, tuple(layouts), file, size)
+
+
+def vary(index: int, flat: torch.Tensor, out: torch.Tensor, variant: Variant) -> None:
+    """Write the variant of tensor `index` into `out` (both 1-D, same dtype and length).
+
+    Floating and complex tensors become ``flat * (sign * scale) + offset``, rounded to their dtype after
+    each of the two steps; all others, and floats of one byte, are copied.
+    """
+    if index in variant.fixed or not _is_varied(flat.dtype):
+        out.copy_(flat)
+        return
+    is_tame = index in variant.nonnegative
+    factor = variant.scale if is_tame else variant.sign * variant.scale
+    offset = abs(variant.offset) if is_tame else variant.offset
+    torch.mul(flat, factor, out=out)
+    if offset:
+        out.add_(offset)
+
+
+def span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:
+    """Elements from the first to the last one of a strided tensor; 0 for an empty one."""
+    if 0 in shape:
+        return 0
+    return 1 + sum((length - 1) * stride for length, stride in zip(shape, strides, strict=True))
+
+
+def is_dense(tensor: torch.Tensor) -> bool:
+    """Whether the elements are plain numbers in memory that can be read."""
+    name = str(tensor.dtype).removeprefix("torch.")
+    return tensor.layout is torch.strided and tensor.device.type != "meta" and name in DTYPES
+
+
+def _is_varied(dtype: torch.dtype) -> bool:
+    """Float types with arithmetic; those of one byte have none."""
+    return (dtype.is_floating_point or dtype.is_complex) and dtype.itemsize > 1
+
+
+def _number(tensor: torch.Tensor, tensors: list[torch.Tensor]) -> int:
+    if not is_dense(tensor):
+        kind = f"layout {tensor.layout}, dtype {tensor.dtype}, device {tensor.device}"
+        raise BadTree(f"a tensor with {kind}")
+    tensors.append(tensor.detach().cpu().resolve_conj().resolve_neg())
+    return len(tensors) - 1
+
+
+def _layout(tensor: torch.Tensor, offset: int) -> Layout:
+    shape, strides = tuple(tensor.shape), tuple(tensor.stride())
+    return Layout(
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        shape=shape,
+        strides=strides,
+        offset=offset,
+        span=span(shape, strides),
+    )
+
+
+def _write(file: int, offset: int, address: int, count: int) -> None:
+    """Write from memory; a mapping instead would have to be gone before the file can be sealed."""
+    done = 0
+    while done < count:
+        size = min(_CHUNK, count - done)
+        block = (ctypes.c_char * size).from_address(address + done)
+        done += os.pwrite(file, block, offset + done)
+
+
+def _flat(whole: torch.Tensor, layout: Layout) -> torch.Tensor:
+    part = whole[layout.offset : layout.offset + layout.bytes]
+    return part.view(DTYPES[layout.dtype])
+
+
+def _check_sealed(file: int, size: int) -> None:
+    try:
+        seals = fcntl.fcntl(file, fcntl.F_GET_SEALS)
+    except OSError as error:
+        raise BadTree("a file that is no shared memory") from error
+    if seals & _SEALS != _SEALS or os.fstat(file).st_size != size:
+        raise BadTree("shared memory that could still change")

@@ -1,0 +1,142 @@
+"""Owns the framing between processes: JSON messages and open files over a Unix socket.
+
+A frame is four bytes of length, then UTF-8 JSON. Nothing is ever unpickled. Files (sealed shared
+memory, see `tensors`) travel beside a frame, which says how many belong to it.
+"""
+
+import array
+import json
+import os
+import socket
+import struct
+from collections import deque
+from typing import Any, Self
+
+Message = dict[str, Any]
+
+MAX_FRAME = 8 << 20
+"""Bytes of the largest frame; a module's text and a traceback are far smaller."""
+MAX_FILES = 4
+"""Files beside one frame; the kernel discards more."""
+_LENGTH = struct.Struct("!I")
+
+
+class BrokenWire(Exception):
+    """The other side closed the connection or does not speak our language."""
+
+
+class Wire:
+    """One end of a connection; not thread-safe.
+
+    Args:
+        endpoint: A connected stream socket of the Unix family; the wire owns it from now on.
+        limit: Bytes of the largest frame that is accepted.
+    """
+
+    def __init__(self, endpoint: socket.socket, limit: int = MAX_FRAME) -> None:
+        self._socket = endpoint
+        self._limit = limit
+        self._bytes = bytearray()
+        self._files: deque[int] = deque()
+
+    @classmethod
+    def pair(cls) -> tuple[Self, socket.socket]:
+        """A connection: our wire, and the other end's socket, to be handed on."""
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+        return cls(ours), theirs
+
+    def fileno(self) -> int:
+        """The descriptor, for `poll`."""
+        return self._socket.fileno()
+
+    def send(
+        self, message: Message, files: tuple[int, ...] = (), timeout_s: float | None = None
+    ) -> None:
+        """Send one frame with copies of `files`.
+
+        Raises:
+            BrokenWire: The other side is gone, or did not read for `timeout_s`.
+        """
+        body = json.dumps({**message, "files": len(files)}).encode()
+        frame = memoryview(_LENGTH.pack(len(body)) + body)
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))] if files else []
+        try:
+            self._socket.settimeout(timeout_s)
+            sent = self._socket.sendmsg([frame], rights)
+            self._socket.sendall(frame[sent:])
+        except OSError as error:
+            raise BrokenWire(f"cannot send: {error}") from error
+
+    def receive(self) -> tuple[Message, tuple[int, ...]]:
+        """Wait for the next frame, however long that takes.
+
+        Raises:
+            BrokenWire: The other side is gone or sent what is no frame.
+        """
+        self._socket.settimeout(None)
+        while (frame := self.take()) is None:
+            self.feed()
+        return frame
+
+    def feed(self) -> None:
+        """Read what has arrived; call it when `poll` says that there is something.
+
+        Raises:
+            BrokenWire: The other side closed the connection.
+        """
+        room = socket.CMSG_SPACE(MAX_FILES * array.array("i").itemsize)
+        try:
+            data, rights, _, _ = self._socket.recvmsg(1 << 18, room, socket.MSG_CMSG_CLOEXEC)
+        except OSError as error:
+            raise BrokenWire(f"cannot receive: {error}") from error
+        for level, kind, payload in rights:
+            if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
+                self._files.extend(_descriptors(payload))
+        if not data:
+            raise BrokenWire("the connection was closed")
+        self._bytes += data
+
+    def take(self) -> tuple[Message, tuple[int, ...]] | None:
+        """The next complete frame among what was read, with its files; None if there is none yet.
+
+        Raises:
+            BrokenWire: What was read is no frame.
+        """
+        if len(self._bytes) < _LENGTH.size:
+            return None
+        (length,) = _LENGTH.unpack_from(self._bytes)
+        if length > self._limit:
+            raise BrokenWire(f"a frame of {length} bytes; at most {self._limit} are allowed")
+        end = _LENGTH.size + length
+        if len(self._bytes) < end:
+            return None
+        message = _parse(bytes(self._bytes[_LENGTH.size : end]))
+        del self._bytes[:end]
+        return message, self._take_files(message.pop("files", 0))
+
+    def close(self) -> None:
+        """Close the socket and every file that nobody took. Idempotent."""
+        self._socket.close()
+        while self._files:
+            os.close(self._files.popleft())
+
+    def _take_files(self, count: object) -> tuple[int, ...]:
+        if not isinstance(count, int) or not 0 <= count <= len(self._files):
+            raise BrokenWire("a frame announces files that did not come")
+        return tuple(self._files.popleft() for _ in range(count))
+
+
+def _descriptors(payload: bytes) -> "array.array[int]":
+    files = array.array("i")
+    files.frombytes(payload[: len(payload) - len(payload) % files.itemsize])
+    return files
+
+
+def _parse(body: bytes) -> Message:
+    try:
+        message = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise BrokenWire("a frame that is not JSON") from error
+    if not isinstance(message, dict):
+        raise BrokenWire("a frame that is not an object")
+    return message
