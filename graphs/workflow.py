@@ -83,16 +83,34 @@ def proceed(services: Services) -> str:
         RecordError: when it has no checkpoint, or one that is locked or damaged.
     """
     record = services.record
-    _require_whole(record)
+    require_checkpoint(record)
     with _checkpoints(record.checkpoints) as saver:
         workflow = build().compile(saver)
         with _explained(record.checkpoints):
             snapshot = workflow.get_state(_settings(record))
-        if snapshot.config["configurable"].get("checkpoint_id") is None:
-            raise _absent(record)
         if not snapshot.next:
             return str(snapshot.values.get("reason", ""))
         return _carry_out(workflow, None, services)
+
+
+def require_checkpoint(record: RunRecord) -> None:
+    """Tell an absent checkpoint from a locked and from a damaged one: three different answers.
+
+    Raises:
+        RecordError: says which of them it is, and what to do.
+    """
+    path = record.checkpoints
+    if not path.exists():
+        raise _absent(record)
+    address = f"{path.resolve().as_uri()}?mode=rw"
+    with _explained(path), closing(sqlite3.connect(address, WAIT_S, uri=True)) as file:
+        (verdict,) = file.execute("PRAGMA quick_check(1)").fetchone()
+        tables = file.execute("SELECT name FROM sqlite_master WHERE name = 'checkpoints'")
+        known = tables.fetchone() and file.execute("SELECT 1 FROM checkpoints").fetchone()
+    if verdict != "ok":
+        raise _damaged(path, verdict)
+    if not known:
+        raise _absent(record)
 
 
 def _carry_out(workflow: Workflow, state: State | None, services: Services) -> str:
@@ -120,18 +138,6 @@ def _checkpoints(path: Path) -> Iterator[SqliteSaver]:
             # A power cut may take the last checkpoints; their nodes find their results again.
             connection.execute("PRAGMA synchronous=NORMAL")
         yield SqliteSaver(connection)
-
-
-def _require_whole(record: RunRecord) -> None:
-    """Tell an absent checkpoint from a damaged one before anything could replace it."""
-    path = record.checkpoints
-    if not path.exists():
-        raise _absent(record)
-    address = f"{path.resolve().as_uri()}?mode=rw"
-    with _explained(path), closing(sqlite3.connect(address, WAIT_S, uri=True)) as file:
-        (verdict,) = file.execute("PRAGMA quick_check(1)").fetchone()
-    if verdict != "ok":
-        raise _damaged(path, verdict)
 
 
 @contextmanager

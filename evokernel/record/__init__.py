@@ -19,6 +19,7 @@ from evokernel.config import RunConfig
 from evokernel.errors import RecordError
 from evokernel.evaluation import Evaluation, Profile, Promotion
 from evokernel.frozen import Frozen
+from evokernel.opgraph import OpGraph
 from evokernel.record.folder import Folder, R, read_text
 from evokernel.task import Task
 
@@ -109,6 +110,7 @@ class RunRecord:
         cls,
         config: RunConfig,
         task: Task,
+        graph: OpGraph | None = None,
         environment: dict[str, str] | None = None,
         clock: Clock | None = None,
     ) -> "RunRecord":
@@ -133,6 +135,8 @@ class RunRecord:
         folder.lock()
         folder.write("task.py", task.source)
         folder.write("task.json", task.model_dump_json(indent=2))
+        if graph:
+            folder.write("graph.json", graph.model_dump_json())
         for index, source in enumerate(sources, start=1):
             folder.write(f"start/{index}.py", source)
         folder.write("run.json", header.model_dump_json(indent=2))
@@ -191,6 +195,11 @@ class RunRecord:
         """The task as it was when the run began."""
         return self._folder.parse("task.json", Task)
 
+    def graph(self) -> OpGraph | None:
+        """The task's operators; None where the reference could not be captured."""
+        known = self._folder.has("graph.json")
+        return self._folder.parse("graph.json", OpGraph) if known else None
+
     def start(self, index: int) -> str:
         """Source of the user's own kernel number `index`, counted from 1."""
         return self._folder.read(f"start/{index}.py")
@@ -198,6 +207,17 @@ class RunRecord:
     def elapsed(self) -> float:
         """Seconds of the run: this session, and the earlier ones up to their last event."""
         return self._before + self._clock.monotonic() - self._began
+
+    def save_baselines(self, median_ms: dict[str, float]) -> None:
+        """Store the times to beat, milliseconds by name."""
+        self._folder.write("baselines.json", json.dumps(median_ms), precious=True)
+
+    def baselines(self) -> dict[str, float] | None:
+        """The times to beat, milliseconds by name; None before they were measured."""
+        if not self._folder.has("baselines.json"):
+            return None
+        times: dict[str, float] = json.loads(self._folder.read("baselines.json"))
+        return times
 
     # -- events ------------------------------------------------------------------------------------
 
@@ -230,10 +250,17 @@ class RunRecord:
         text = value.model_dump_json(indent=1)
         self._folder.write(_named(number, f"{name}.json"), text, precious=precious)
 
-    def load(self, number: int, name: str, kind: type[R]) -> R | None:
-        """Read a record of a step back, or None where the step has not come that far."""
-        file = _named(number, f"{name}.json")
-        return self._folder.parse(file, kind) if self._folder.has(file) else None
+    def has(self, number: int, name: str) -> bool:
+        """Whether a step has come as far as storing this record."""
+        return self._folder.has(_named(number, f"{name}.json"))
+
+    def load(self, number: int, name: str, kind: type[R]) -> R:
+        """Read a record of a step back.
+
+        Raises:
+            RecordError: when it is missing or damaged.
+        """
+        return self._folder.parse(_named(number, f"{name}.json"), kind)
 
     def save_proposal(self, number: int, proposal: Proposal) -> None:
         """Store what the proposer handed over, its texts as files of their own."""
@@ -250,11 +277,13 @@ class RunRecord:
         # Last: from here on the proposal counts, and everything that belongs to it is there.
         self.save(number, "proposal", bare, precious=True)
 
-    def proposal(self, number: int) -> Proposal | None:
-        """The stored proposal of a step, or None."""
+    def proposal(self, number: int) -> Proposal:
+        """The stored proposal of a step.
+
+        Raises:
+            RecordError: when it is missing or damaged.
+        """
         bare = self.load(number, "proposal", Proposal)
-        if bare is None:
-            return None
         source = self._folder.read(_named(number, "candidate.py"))
         texts = {
             name: self._folder.read(file)
@@ -264,21 +293,34 @@ class RunRecord:
         candidate = Candidate(source=source, backend=bare.candidate.backend)
         return bare.model_copy(update={"candidate": candidate, **texts})
 
-    def evaluation(self, number: int) -> Evaluation | None:
-        """The stored evaluation of a step, its profile included, or None."""
+    def save_evaluation(self, number: int, evaluation: Evaluation) -> None:
+        """Store the verdict on a step's candidate; its profile is a file of its own."""
+        if evaluation.profile:
+            self.save(number, "profile", evaluation.profile)
+        bare = evaluation.model_copy(update={"profile": None})
+        self.save(number, "evaluation", bare, precious=True)
+
+    def evaluation(self, number: int) -> Evaluation:
+        """The stored evaluation of a step, its profile included.
+
+        Raises:
+            RecordError: when it is missing or damaged.
+        """
         evaluation = self.load(number, "evaluation", Evaluation)
-        profile = self.load(number, "profile", Profile) if evaluation else None
-        return evaluation.model_copy(update={"profile": profile}) if evaluation else None
+        if not self.has(number, "profile"):
+            return evaluation
+        return evaluation.model_copy(update={"profile": self.load(number, "profile", Profile)})
 
     def attempt(self, number: int) -> Attempt | None:
         """One finished attempt, or None where there is none of that number."""
         if number not in self._attempts:
-            ending = self.load(number, "attempt", Ending)
-            proposal, evaluation = self.proposal(number), self.evaluation(number)
-            if not ending or not proposal or not evaluation:
+            if not self.has(number, "attempt"):
                 return None
+            ending = self.load(number, "attempt", Ending)
             self._attempts[number] = Attempt(
-                **ending.model_dump(exclude={"repeats"}), proposal=proposal, evaluation=evaluation
+                **ending.model_dump(exclude={"repeats"}),
+                proposal=self.proposal(number),
+                evaluation=self.evaluation(number),
             )
         return self._attempts[number]
 
@@ -290,12 +332,11 @@ class RunRecord:
     def skipped(self) -> tuple[str, ...]:
         """What the proposer was asked for in vain, in order."""
         numbers = self._folder.numbers("attempts")
-        found = (self.load(number, "skipped", Skipped) for number in numbers)
-        return tuple(skipped.option for skipped in found if skipped)
+        vain = (number for number in numbers if self.has(number, "skipped"))
+        return tuple(self.load(number, "skipped", Skipped).option for number in vain)
 
     def _is_closed(self, number: int) -> bool:
-        names = ("attempt.json", "skipped.json")
-        return any(self._folder.has(_named(number, name)) for name in names)
+        return self.has(number, "attempt") or self.has(number, "skipped")
 
     # -- promotion and the best --------------------------------------------------------------------
 

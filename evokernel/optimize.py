@@ -1,0 +1,271 @@
+"""Owns the Python front door: `optimize` carries a run out, `resume` goes on with one."""
+
+import os
+import platform
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evokernel.attempt import Attempt
+from evokernel.bench import Evaluator
+from evokernel.config import MemoryConfig, RunConfig
+from evokernel.errors import ConfigError, EvoKernelError, RecordError
+from evokernel.evaluation import Interval, Promotion
+from evokernel.frozen import Frozen
+from evokernel.opgraph import CaptureFailed, OpGraph, capture
+from evokernel.proposers import Proposer
+from evokernel.record import Clock, Event, RunRecord
+from evokernel.task import Task
+
+if TYPE_CHECKING:
+    from evokernel.memory.store import Memory
+
+
+class RunResult(Frozen):
+    """What a run has come to."""
+
+    run: str
+    """Its id."""
+    path: Path
+    """Its folder."""
+    reason: str
+    """Why it ended, in words."""
+    attempts: int
+    """Attempts that were judged."""
+    seconds: float
+    """Wall seconds, all sessions together."""
+    best: Attempt | None
+    """The fastest feasible attempt that no second look has refuted; None if there is none."""
+    kernel: Path | None
+    """File of the best kernel."""
+    second_look: Promotion | None = None
+    """The best kernel's measurement over eager in fresh processes."""
+
+    def speedup(self, against: str) -> Interval | None:
+        """How much faster the best kernel is than `eager` or `compile`; None if not measured."""
+        timing = self.best.evaluation.timing if self.best else None
+        speedup = timing.against(against) if timing else None
+        return speedup.ratio if speedup else None
+
+
+class RunStopped(KeyboardInterrupt):
+    """A run was stopped from outside, by Ctrl-C or SIGTERM, and can be resumed."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(f"stopped; `evokernel resume {path}` goes on from here")
+        self.path = path
+
+
+def optimize(
+    task: Task | Path | str,
+    config: RunConfig | None = None,
+    *,
+    evaluator: Evaluator | None = None,
+    proposer: Proposer | None = None,
+    memory: "Memory | None" = None,
+    graph: OpGraph | None = None,
+    clock: Clock | None = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> RunResult:
+    """Make one task faster within a budget.
+
+    Args:
+        task: A task, the name of a built-in one, or the path of a task file.
+        config: How; None is the default for this task.
+        evaluator: Who judges; None measures on this machine. It is entered and left here.
+        proposer: Who writes candidates; None is what `config.proposer` names.
+        memory: What was learned before; None opens `config.memory`. One given stays open.
+        graph: The task's operators; None captures them from the reference.
+        clock: Where the time is read.
+        on_event: Told of everything that happens, as `events.jsonl` has it.
+
+    Raises:
+        UsageError: something has to change before a run can begin; nothing was written.
+        EvoKernelError: the run cannot go on; it is kept and can be resumed.
+        RunStopped: Ctrl-C or SIGTERM; the run is kept and can be resumed.
+    """
+    from evokernel.graphs.state import Services
+    from evokernel.graphs.workflow import begin
+
+    if not isinstance(task, Task):
+        task = Task.load(task)
+    config = config or RunConfig(task=task.path or task.name)
+    _require_room(config)
+    graph, why_not = (graph, "") if graph else _captured(task)
+    proposer = proposer or _proposer(config)
+    proposer.check(task, graph, config.backend)
+    with ExitStack() as stack:
+        # Before the run folder: what the user has to repair first must leave no run behind.
+        judge = stack.enter_context(evaluator or _evaluator(task, config))
+        memory = memory or _shared_memory(config, stack)
+        record = RunRecord.create(config, task, graph, environment(), clock)
+        stack.enter_context(_kept(record))
+        record.on_event = on_event
+        record.event("began", run=record.id, path=str(record.path), task=task.name)
+        if why_not:
+            record.event("note", text=why_not)
+        memory = memory or _own_memory(record, stack)
+        services = Services(record, task, graph, judge, proposer, memory)
+        return _concluded(record, begin(services))
+
+
+def resume(
+    path: Path | str,
+    *,
+    evaluator: Evaluator | None = None,
+    proposer: Proposer | None = None,
+    memory: "Memory | None" = None,
+    clock: Clock | None = None,
+    on_event: Callable[[Event], None] | None = None,
+) -> RunResult:
+    """Go on with a run where it stopped, as if it never had.
+
+    What was proposed, measured and rewarded is read back from the run folder. The arguments are
+    those of `optimize`.
+
+    Raises:
+        RecordError: no run, at work in another process, or without a usable checkpoint.
+    """
+    from evokernel.graphs.state import Services
+    from evokernel.graphs.workflow import proceed, require_checkpoint
+
+    with ExitStack() as stack:
+        record = RunRecord.resume(Path(path), clock)
+        stack.callback(record.close)
+        if ended := [event for event in record.events() if event["kind"] == "ended"]:
+            return _result(record, ended[-1]["reason"], ended[-1]["elapsed"])
+        require_checkpoint(record)
+        config, task, graph = record.config, record.task(), record.graph()
+        proposer = proposer or _proposer(config)
+        judge = stack.enter_context(evaluator or _evaluator(task, config))
+        memory = memory or _shared_memory(config, stack)
+        stack.enter_context(_kept(record))
+        record.on_event = on_event
+        record.event("resumed", run=record.id, path=str(record.path), task=task.name)
+        memory = memory or _own_memory(record, stack)
+        services = Services(record, task, graph, judge, proposer, memory)
+        return _concluded(record, proceed(services))
+
+
+def _concluded(record: RunRecord, reason: str) -> RunResult:
+    record.event("ended", reason=reason)
+    return _result(record, reason, record.elapsed())
+
+
+@contextmanager
+def _kept(record: RunRecord) -> Iterator[None]:
+    """Leave a run that can be resumed, whatever happens; SIGTERM stops it as Ctrl-C does."""
+    try:
+        with _terminable():
+            yield
+    except KeyboardInterrupt as stop:
+        record.event("stopped")
+        raise RunStopped(record.path) from stop
+    except EvoKernelError as error:
+        error.exit_code = 1
+        error.add_note(f"The run is kept; `evokernel resume {record.path}` goes on from here.")
+        with suppress(RecordError):  # the folder may be the very thing that failed
+            record.event("failed", error=str(error))
+        raise
+    finally:
+        record.close()
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _result(record: RunRecord, reason: str, seconds: float) -> RunResult:
+    best = record.best()
+    sha = best.proposal.candidate.sha if best else ""
+    looks = [p for p in record.promotions() if p.claim == "kernel" and p.candidate == sha]
+    return RunResult(
+        run=record.id,
+        path=record.path,
+        reason=reason,
+        attempts=len(record.attempts()),
+        seconds=round(seconds, 3),
+        best=best,
+        kernel=record.path / "best" / "kernel.py" if best else None,
+        second_look=looks[-1] if looks else None,
+    )
+
+
+def _require_room(config: RunConfig) -> None:
+    starts, attempts = len(config.search.start), config.budget.attempts
+    if starts > attempts:
+        raise ConfigError(
+            f"`--start` names {starts} kernels, each of which is an attempt, but the budget has "
+            f"only {attempts}; raise `--attempts`"
+        )
+
+
+def _captured(task: Task) -> tuple[OpGraph | None, str]:
+    try:
+        return capture(task.program()), ""
+    except CaptureFailed as failure:
+        return None, f"the operators of `{task.name}` are not known: {failure}"
+
+
+def _proposer(config: RunConfig) -> Proposer:
+    if config.proposer != "templates":
+        raise ConfigError(
+            f"`{config.proposer}` is no proposer; expected `templates`, the built-in kernels"
+        )
+    from evokernel.proposers.templates import TemplateProposer
+
+    return TemplateProposer()
+
+
+def _evaluator(task: Task, config: RunConfig) -> Evaluator:
+    from evokernel.bench.evaluator import LocalEvaluator
+
+    return LocalEvaluator(task, config.bench, config.backend)
+
+
+def _shared_memory(config: RunConfig, stack: ExitStack) -> "Memory | None":
+    return _opened(config.memory, stack) if config.memory.path else None
+
+
+def _own_memory(record: RunRecord, stack: ExitStack) -> "Memory":
+    """A memory shared with no other run lies in the run folder, and so is resumed with it."""
+    path = record.path / "memory"
+    return _opened(record.config.memory.model_copy(update={"path": path}), stack)
+
+
+def _opened(config: MemoryConfig, stack: ExitStack) -> "Memory":
+    from evokernel.memory.store import Memory
+
+    return stack.enter_context(Memory.open(config))
+
+
+def environment() -> dict[str, str]:
+    """What a run's numbers depend on: machine, interpreter and the packages that compute."""
+    return {
+        "system": platform.platform(),
+        "processor": _processor(),
+        "cpus": str(len(os.sched_getaffinity(0))),
+        "python": platform.python_version(),
+        "torch": version("torch"),
+        "numpy": version("numpy"),
+    }
+
+
+def _processor() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.machine()
