@@ -16,7 +16,7 @@ import fcntl
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from evokernel.frozen import Frozen
 
 TICK_S = 1.0 / os.sysconf("SC_CLK_TCK")
 POLL_S = 0.02
+QUIET_CORES = 0.15
 
 
 class Signs(Frozen):
@@ -39,7 +40,7 @@ class Signs(Frozen):
     busy_s: float
     """Time in which any task ran, all cores added, seconds."""
     own_s: float
-    """The part of `busy_s` that is ours: this process and the workers named to `read`."""
+    """The part of `busy_s` that is ours: this process and its workers."""
     throttled_s: float
     """Time in which our control group was held back, seconds."""
 
@@ -72,24 +73,30 @@ class Disturbance(Frozen):
         )
 
 
-def read(pids: Iterable[int] = ()) -> Signs:
-    """Read the counters now; `pids` are the workers whose time is ours.
-
-    Their descendants count as theirs once those ended and were waited for.
-    """
+def read(workers_s: float = 0.0) -> Signs:
+    """Read the counters now; `workers_s` is the processor time of our workers so far, seconds."""
     busy, stolen = _machine()
     return Signs(
         clock=time.monotonic(),
-        stalled_s=_stalled(),
+        stalled_s=stalled_seconds(),
         stolen_s=stolen,
         busy_s=busy,
-        own_s=sum(_process_seconds(pid) for pid in {os.getpid(), *pids}),
+        own_s=time.process_time() + workers_s,
         throttled_s=_throttled(),
     )
 
 
+def stalled_seconds() -> float | None:
+    """Time in which some task waited for a core since boot, or None where the kernel hides it."""
+    try:
+        line = Path("/proc/pressure/cpu").read_text().split("\n", 1)[0]
+    except OSError:
+        return None  # built without pressure counters, or switched off at boot
+    return int(line.rsplit("total=", 1)[1]) * 1e-6
+
+
 def between(before: Signs, after: Signs) -> Disturbance:
-    """The difference of two readings that named the same workers."""
+    """The difference of two readings that counted the same workers."""
     stalled = 0.0
     if before.stalled_s is not None and after.stalled_s is not None:
         stalled = after.stalled_s - before.stalled_s
@@ -104,13 +111,12 @@ def between(before: Signs, after: Signs) -> Disturbance:
 
 
 def wait_for_quiet(
-    limit_s: float, pids: Iterable[int] = (), cores: float = 0.15, window_s: float = 0.1
+    limit_s: float, cores: float = QUIET_CORES, window_s: float = 0.1
 ) -> Disturbance | None:
-    """Wait until others leave the machine alone for one window.
+    """Wait until others leave the machine alone for one window; our workers must be idle.
 
     Args:
         limit_s: How long to wait at most, seconds.
-        pids: Workers whose time is ours.
         cores: Foreign core time per second that still counts as quiet. Ticks are coarse: one
             tick in a window of 0.1 s reads as 0.1 cores.
         window_s: Length of a window, seconds.
@@ -118,12 +124,11 @@ def wait_for_quiet(
     Returns:
         None when it is quiet, else what the last window showed when the time was up.
     """
-    workers = tuple(pids)
     deadline = time.monotonic() + limit_s
     while True:
-        before = read(workers)
+        before = read()
         time.sleep(window_s)
-        seen = between(before, read(workers))
+        seen = between(before, read())
         if seen.foreign_cores <= cores and seen.stolen_s <= cores * window_s:
             return None
         if time.monotonic() >= deadline:
@@ -185,23 +190,6 @@ def _machine() -> tuple[float, float]:
     fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
     user, nice, system, _idle, _iowait, irq, softirq, steal = (int(f) for f in fields[:8])
     return (user + nice + system + irq + softirq) * TICK_S, steal * TICK_S
-
-
-def _stalled() -> float | None:
-    try:
-        line = Path("/proc/pressure/cpu").read_text().split("\n", 1)[0]
-    except OSError:
-        return None  # built without pressure counters, or switched off at boot
-    return int(line.rsplit("total=", 1)[1]) * 1e-6
-
-
-def _process_seconds(pid: int) -> float:
-    try:
-        text = Path(f"/proc/{pid}/stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0.0
-    fields = text.rsplit(")", 1)[1].split()
-    return sum(int(f) for f in fields[11:15]) * TICK_S
 
 
 def _throttled() -> float:

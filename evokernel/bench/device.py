@@ -1,0 +1,245 @@
+"""Owns `DeviceFacts`: what this processor is, what it can do at most, and the roofline's floor."""
+
+import hashlib
+import json
+import math
+import os
+import platform
+import re
+import time
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from evokernel.bench.disturbance import Disturbance, device_lock, wait_for_quiet
+from evokernel.bench.peaks import Peaks
+from evokernel.compilers import Compiler
+from evokernel.frozen import Frozen
+
+FORMAT = 1
+"""Raised when the measuring kernel or its use changes, so that older facts are measured again."""
+CPU = "cpu"
+"""Name of the one processor device of a host, for its lock."""
+
+SLICE_S = 0.05
+"""Time for each rate at each working set; five sets of three and the arithmetic make a second."""
+MOST_BYTES = 1 << 30
+LOCK_S = 600.0
+QUIET_S = 5.0
+AGAIN_S = 600.0
+"""How long facts from a busy machine are believed."""
+
+_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_L2_BYTES, _L3_BYTES = 1 << 20, 32 << 20
+"""Sizes that are taken where the system does not tell."""
+
+
+class Rates(Frozen):
+    """Best rates at one working set, GB/s (1e9 bytes)."""
+
+    working_set: int
+    """Bytes that one pass touches."""
+    copy_rate: float
+    """Bytes read plus bytes written."""
+    read_rate: float
+    fill_rate: float
+
+    @property
+    def best(self) -> float:
+        """The largest of the three."""
+        return max(self.copy_rate, self.read_rate, self.fill_rate)
+
+
+class DeviceFacts(Frozen):
+    """One processor with a number of threads, its caches and its measured peaks."""
+
+    name: str
+    """What the processor calls itself."""
+    threads: int
+    """Threads that were measured, and that both sides of a comparison get."""
+    l2_bytes: int
+    """Second-level cache of one core."""
+    l3_bytes: int
+    """Last-level cache that a core can reach."""
+    memory_bytes: int
+    """Memory of the machine."""
+    compiler: str
+    """Identity of the compiler that built the measuring kernel."""
+    rates: tuple[Rates, ...]
+    """By growing working set."""
+    gflops: float
+    """Best float32 multiply-add rate, GFLOP/s; a multiply-add counts two."""
+    quiet: bool = True
+    """Nothing else ran while it was measured."""
+    format: int = FORMAT
+
+    @property
+    def fingerprint(self) -> str:
+        """Short name of processor, threads and compiler, e.g. `cpu-amd-epyc-2t-1f2e3d4c`."""
+        slug = re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")[:32].strip("-")
+        return f"cpu-{slug}-{self.threads}t-{_digest(self.name, self.threads, self.compiler)[:8]}"
+
+    @property
+    def flush_bytes(self) -> int:
+        """How much to read and write so that nothing useful stays in the last-level cache."""
+        return self.l3_bytes + self.l3_bytes // 2
+
+    def bandwidth(self, working_set: int) -> float:
+        """Best rate of copy, read and fill at a working set, GB/s.
+
+        Between two measured sizes it is interpolated along the logarithm of the size.
+        """
+        points = [(math.log(rate.working_set), rate.best) for rate in self.rates]
+        at = math.log(max(working_set, 1))
+        if at <= points[0][0]:
+            return points[0][1]
+        for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False):
+            if at <= x1:
+                return y0 + (y1 - y0) * (at - x0) / (x1 - x0)
+        return points[-1][1]
+
+    def memory_floor_ms(self, min_bytes: int, working_set: int | None = None) -> float:
+        """Time that moving the bytes takes at least, milliseconds.
+
+        Args:
+            min_bytes: Bytes that any implementation moves.
+            working_set: What decides which caches help; None is `min_bytes`.
+        """
+        return 1e-6 * min_bytes / self.bandwidth(working_set or min_bytes)
+
+    def compute_floor_ms(self, flops: int) -> float:
+        """Time that the arithmetic takes at least at the float32 peak, milliseconds."""
+        return 1e-6 * flops / self.gflops
+
+    def floor_ms(self, min_bytes: int, flops: int, working_set: int | None = None) -> float:
+        """The roofline: the longer of the two (Williams, Waterman and Patterson 2009)."""
+        return max(self.memory_floor_ms(min_bytes, working_set), self.compute_floor_ms(flops))
+
+    def in_words(self) -> str:
+        """Name, threads and peaks for a listing."""
+        inside, outside = self.rates[0], self.rates[-1]
+        return (
+            f"{self.name}, {self.threads} threads, {inside.best:.0f} GB/s in cache, "
+            f"{outside.best:.0f} GB/s from memory, {self.gflops:.0f} GFLOP/s"
+        )
+
+
+def device_facts(cache: Path, threads: int, compiler: Compiler) -> DeviceFacts:
+    """The facts of this machine, from the cache folder or measured now (2 to 3 seconds).
+
+    Args:
+        cache: Folder that keeps them.
+        threads: Threads that a kernel may use.
+        compiler: Builds the measuring kernel.
+
+    Raises:
+        CompilerMissing: The measuring kernel cannot be built.
+        WorkerError: The device lock stayed taken.
+    """
+    path = _path(cache, threads, compiler)
+    try:
+        found = DeviceFacts.model_validate_json(path.read_text())
+    except (FileNotFoundError, ValidationError):
+        found = None
+    if found is not None and found.format == FORMAT and (found.quiet or _is_recent(path)):
+        return found
+    return measure_again(cache, threads, compiler, found)
+
+
+def measure_again(
+    cache: Path, threads: int, compiler: Compiler, known: DeviceFacts | None = None
+) -> DeviceFacts:
+    """Measure the peaks now, keep the better of both looks, and write them to the cache folder."""
+    peaks = Peaks(compiler)
+    l2_bytes, l3_bytes = _cache_bytes()
+    with device_lock(CPU, LOCK_S):
+        noise: Disturbance | None = wait_for_quiet(QUIET_S)
+        rates = tuple(
+            Rates(working_set=size, copy_rate=copy, read_rate=read, fill_rate=fill)
+            for size in _working_sets(l2_bytes * threads, l3_bytes, _memory_bytes())
+            for copy, read, fill in [peaks.bandwidth(size, threads, SLICE_S)]
+        )
+        gflops = peaks.multiply_add(threads, 2 * SLICE_S)
+    facts = DeviceFacts(
+        name=_processor_name(),
+        threads=threads,
+        l2_bytes=l2_bytes,
+        l3_bytes=l3_bytes,
+        memory_bytes=_memory_bytes(),
+        compiler=compiler.identity(),
+        rates=rates if known is None else _better(rates, known.rates),
+        gflops=max(gflops, known.gflops if known else 0.0),
+        quiet=noise is None,
+    )
+    _write(_path(cache, threads, compiler), facts)
+    return facts
+
+
+def _better(new: tuple[Rates, ...], old: tuple[Rates, ...]) -> tuple[Rates, ...]:
+    known = {rate.working_set: rate for rate in old}
+    return tuple(
+        Rates(
+            working_set=rate.working_set,
+            copy_rate=max(rate.copy_rate, other.copy_rate),
+            read_rate=max(rate.read_rate, other.read_rate),
+            fill_rate=max(rate.fill_rate, other.fill_rate),
+        )
+        for rate in new
+        for other in [known.get(rate.working_set, rate)]
+    )
+
+
+def _working_sets(l2_bytes: int, l3_bytes: int, memory_bytes: int) -> tuple[int, ...]:
+    """Inside the second level, inside the last, about as large, and far beyond."""
+    largest = min(8 * l3_bytes, MOST_BYTES, memory_bytes // 8)
+    sizes = {l2_bytes // 2, l3_bytes // 4, l3_bytes // 2, l3_bytes, 2 * l3_bytes, largest}
+    return tuple(sorted(size for size in sizes if size <= largest))
+
+
+def _cache_bytes() -> tuple[int, int]:
+    """Sizes of the second-level and the last-level cache of a core."""
+    found: dict[int, int] = {}
+    for folder in sorted(_CACHES.glob("index*")):
+        try:
+            kind = (folder / "type").read_text().strip()
+            level = int((folder / "level").read_text())
+            size = (folder / "size").read_text().strip()
+        except (OSError, ValueError):
+            continue  # some hypervisors hide a level
+        if kind != "Instruction":
+            found[level] = int(size[:-1]) * {"K": 1 << 10, "M": 1 << 20}.get(size[-1], 1)
+    l2_bytes = found.get(2, _L2_BYTES)
+    return l2_bytes, max(found.get(3, _L3_BYTES), 2 * l2_bytes)
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _processor_name() -> str:
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        text = ""
+    named = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    return named.group(1).strip() if named else platform.machine()
+
+
+def _path(cache: Path, threads: int, compiler: Compiler) -> Path:
+    digest = _digest(_processor_name(), threads, compiler.identity())
+    return cache / "devices" / f"cpu-{threads}t-{digest}.json"
+
+
+def _digest(*parts: object) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+def _is_recent(path: Path) -> bool:
+    return time.time() - path.stat().st_mtime < AGAIN_S
+
+
+def _write(path: Path, facts: DeviceFacts) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(f".{os.getpid()}")
+    part.write_text(facts.model_dump_json(indent=1))
+    part.replace(path)

@@ -1,0 +1,183 @@
+"""Owns the measurement of what this processor can do at most: bytes and multiply-adds a second.
+
+A small C++ kernel does it, so that the roofline rests on what the same compiler reaches here, not
+on a data sheet or a table of names.
+"""
+
+import ctypes
+
+from evokernel.compilers import Artefact, Compiler, KernelSource
+from evokernel.errors import CompilerMissing
+
+KINDS = ("copy", "read", "fill")
+
+SOURCE = r"""
+#include <omp.h>
+#include <sys/mman.h>
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+namespace {
+
+double now() {
+  using namespace std::chrono;
+  return duration<double>(steady_clock::now().time_since_epoch()).count();
+}
+
+struct Span {
+  char* data;
+  int64_t bytes;
+};
+
+// The piece of one thread, in whole cache lines.
+Span piece(char* base, int64_t bytes) {
+  const int64_t lines = bytes / 64, count = omp_get_num_threads(), me = omp_get_thread_num();
+  const int64_t from = lines * me / count, to = lines * (me + 1) / count;
+  return {base + from * 64, (to - from) * 64};
+}
+
+uint64_t sink;
+
+// Eight vector registers of partial sums, so that no addition waits for the one before.
+void read_all(Span span) {
+  constexpr int kLanes = 32;
+  const uint64_t* words = reinterpret_cast<const uint64_t*>(span.data);
+  const int64_t count = span.bytes / 8 / kLanes * kLanes;
+  uint64_t part[kLanes] = {};
+  for (int64_t i = 0; i < count; i += kLanes)
+    for (int lane = 0; lane < kLanes; ++lane) part[lane] += words[i + lane];
+  uint64_t sum = 0;
+  for (int lane = 0; lane < kLanes; ++lane) sum += part[lane];
+#pragma omp atomic
+  sink += sum;
+}
+
+void fill_all(Span span, int value) {
+  if (value & 1) {
+    std::memset(span.data, value, span.bytes);
+    return;
+  }
+  uint64_t* words = reinterpret_cast<uint64_t*>(span.data);
+  const int64_t count = span.bytes / 8;
+  for (int64_t i = 0; i < count; ++i) words[i] = value;
+}
+
+void copy_all(Span from, Span to, int round) {
+  if (round & 1) {
+    std::memcpy(to.data, from.data, from.bytes);
+    return;
+  }
+  const uint64_t* in = reinterpret_cast<const uint64_t*>(from.data);
+  uint64_t* out = reinterpret_cast<uint64_t*>(to.data);
+  const int64_t count = from.bytes / 8;
+#pragma omp simd
+  for (int64_t i = 0; i < count; ++i) out[i] = in[i];
+}
+
+}  // namespace
+
+// Best GB/s (1e9 bytes) over rounds of at least a millisecond. kind: 0 copy, 1 read, 2 fill.
+// `bytes` is the working set: all that one pass touches, for a copy both sides together.
+extern "C" double evokernel_bandwidth(int kind, int64_t bytes, int threads, double seconds) {
+  const int64_t page = 2 << 20, room = (bytes + page - 1) / page * page;
+  char* base = static_cast<char*>(std::aligned_alloc(page, room));
+  if (!base) return 0.0;
+  madvise(base, room, MADV_HUGEPAGE);
+  const int64_t half = bytes / 2 / 64 * 64;
+  double best = 0.0, passes = 1.0;
+#pragma omp parallel num_threads(threads)
+  std::memset(piece(base, room).data, 1, piece(base, room).bytes);
+  const double until = now() + seconds;
+  for (int round = 0; round < 4 || now() < until; ++round) {
+    const int count = static_cast<int>(passes);
+    const double start = now();
+#pragma omp parallel num_threads(threads)
+    for (int pass = 0; pass < count; ++pass) {
+      if (kind == 0) copy_all(piece(base, half), piece(base + half, half), round);
+      if (kind == 1) read_all(piece(base, bytes));
+      if (kind == 2) fill_all(piece(base, bytes), round);
+    }
+    const double took = std::max(now() - start, 1e-9);
+    best = std::max(best, 1e-9 * bytes * count / took);
+    passes = std::min(std::max(passes * 2e-3 / took, 1.0), 1e6);
+  }
+  std::free(base);
+  return best;
+}
+
+// Best GFLOP/s of independent float multiply-adds; each counts two.
+extern "C" double evokernel_multiply_add(int threads, double seconds) {
+  constexpr int kLanes = 384;
+  constexpr int kSteps = 20000;
+  double best = 0.0;
+  const double until = now() + seconds;
+  for (int round = 0; round < 4 || now() < until; ++round) {
+    const double start = now();
+#pragma omp parallel num_threads(threads)
+    {
+      float sums[kLanes];
+      for (int i = 0; i < kLanes; ++i) sums[i] = 1.0f + i + round;
+      const float factor = 0.999f + 1e-6f * round, term = 1e-3f;
+      for (int step = 0; step < kSteps; step += 100) {
+        for (int block = 0; block < kLanes; block += 96) {
+          float part[96];
+          for (int i = 0; i < 96; ++i) part[i] = sums[block + i];
+          for (int inner = 0; inner < 100; ++inner)
+            for (int i = 0; i < 96; ++i) part[i] = part[i] * factor + term;
+          for (int i = 0; i < 96; ++i) sums[block + i] = part[i];
+        }
+      }
+      uint64_t bits = 0;
+      for (int i = 0; i < kLanes; ++i) bits += static_cast<uint64_t>(sums[i]);
+#pragma omp atomic
+      sink += bits;
+    }
+    best = std::max(best, 2e-9 * kLanes * kSteps * threads / std::max(now() - start, 1e-9));
+  }
+  return best;
+}
+"""
+
+
+class Peaks:
+    """The measuring kernel, built and loaded.
+
+    Args:
+        compiler: Builds it, or answers from its cache.
+
+    Raises:
+        CompilerMissing: It cannot be built here.
+    """
+
+    def __init__(self, compiler: Compiler) -> None:
+        built = compiler.build(KernelSource(backend="cpp", source=SOURCE, name="peaks.cpp"))
+        if not isinstance(built, Artefact):
+            raise CompilerMissing(
+                "the kernel that measures this machine does not build "
+                f"(`{built.diagnostics[0].message}`); expected a C++17 compiler with OpenMP, "
+                "such as g++ 9 or newer"
+            )
+        self._library = ctypes.CDLL(built.path)
+        self._library.evokernel_bandwidth.restype = ctypes.c_double
+        self._library.evokernel_multiply_add.restype = ctypes.c_double
+
+    def bandwidth(self, working_set: int, threads: int, seconds: float) -> tuple[float, ...]:
+        """Best GB/s of copy, read and fill.
+
+        Args:
+            working_set: Bytes that one pass touches.
+            threads: OpenMP threads.
+            seconds: Time for each of the three.
+        """
+        call = self._library.evokernel_bandwidth
+        return tuple(
+            float(call(kind, ctypes.c_int64(working_set), threads, ctypes.c_double(seconds)))
+            for kind in range(len(KINDS))
+        )
+
+    def multiply_add(self, threads: int, seconds: float) -> float:
+        """Best GFLOP/s of float32 multiply-adds, two operations each."""
+        return float(self._library.evokernel_multiply_add(threads, ctypes.c_double(seconds)))
