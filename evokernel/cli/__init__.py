@@ -27,7 +27,7 @@ def main() -> None:
     try:
         app(prog_name="evokernel")
     except EvoKernelError as error:
-        _complain(str(error))
+        _complain(" ".join([str(error), *getattr(error, "__notes__", ())]))
         sys.exit(error.exit_code)
     except KeyboardInterrupt as stop:
         _complain(str(stop) or "interrupted")
