@@ -8,15 +8,18 @@ from importlib import import_module
 from typing import Any
 
 _HOMES = {
+    "Entry": "evokernel.memory.experience",
     "Experience": "evokernel.memory.experience",
     "ExperienceStatus": "evokernel.memory.experience",
     "Measurement": "evokernel.memory.experience",
     "Origin": "evokernel.memory.experience",
     "Memory": "evokernel.memory.store",
-    "PoolItem": "evokernel.memory.retrieval",
+    "PoolItem": "evokernel.memory.policies",
     "Query": "evokernel.memory.retrieval",
     "Recalled": "evokernel.memory.retrieval",
     "Retrieval": "evokernel.memory.retrieval",
+    "Scene": "evokernel.memory.harvest",
+    "Situation": "evokernel.memory.embedding",
     "Reward": "evokernel.memory.rewards",
     "draft_reward": "evokernel.memory.rewards",
     "harvest": "evokernel.memory.harvest",

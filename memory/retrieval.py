@@ -1,9 +1,19 @@
-"""Owns `Query` and `Retrieval`: from a situation to the few experiences worth showing."""
+"""Owns `Query` and `Retrieval`: from a pool to the few experiences worth showing."""
+
+import hashlib
+import math
+import random
+from collections import Counter
+from collections.abc import Sequence
 
 from evokernel.attempt import Backend, Stage
 from evokernel.frozen import Frozen
-from evokernel.memory.experience import Experience, Kind
+from evokernel.memory.experience import Experience
+from evokernel.memory.policies import Policy, PoolItem
 from evokernel.opgraph import OpGraph
+
+GATE = 1 / 16
+"""Least similarity in a pool: below it is the noise of hashing, 1/sqrt(256) (ours)."""
 
 
 class Query(Frozen):
@@ -33,21 +43,6 @@ class Query(Frozen):
     """Ids of experiences that must not be shown, e.g. those of the start point itself."""
 
 
-class PoolItem(Frozen):
-    """One experience that could have been shown, with what was known of it then."""
-
-    id: str
-    kind: Kind
-    similarity: float
-    """Cosine similarity of its situation to the query's, -1..1."""
-    q: float
-    """Value for the query's stage at that time."""
-    n: int
-    """Visits behind that value."""
-    score: float
-    """What the policy ranked by."""
-
-
 class Recalled(Frozen):
     """One experience that is shown, and why."""
 
@@ -60,6 +55,16 @@ class Recalled(Frozen):
     """Visits behind that value."""
     propensity: float
     """Chance with which the policy put it into its slot, given the slots before; 0..1."""
+    reason: str
+    """One phrase in words."""
+
+
+class Choice(Frozen):
+    """One item of the pool put into a slot."""
+
+    item: PoolItem
+    propensity: float
+    """Chance of this item for this slot, given the slots before; 0..1."""
     reason: str
     """One phrase in words."""
 
@@ -90,3 +95,67 @@ class Retrieval(Frozen):
     def ids(self) -> tuple[str, ...]:
         """Ids of the shown experiences."""
         return tuple(recalled.experience.id for recalled in self.chosen)
+
+
+def dice(seed: int, step: str, purpose: str) -> random.Random:
+    """Random numbers that depend on the seed, the step and the purpose only."""
+    digest = hashlib.sha256(f"{seed}\n{step}\n{purpose}".encode()).digest()
+    return random.Random(int.from_bytes(digest[:8], "little"))
+
+
+def choose(
+    pool: Sequence[PoolItem],
+    contents: Sequence[str],
+    policy: Policy,
+    slots: int,
+    rng: random.Random,
+) -> tuple[Choice, ...]:
+    """Fill the slots one after the other; each draw is among the items that are allowed then.
+
+    Not allowed are items shown already, duplicates of their content, and kinds that have filled
+    half of the slots, unless nothing else is left.
+
+    Args:
+        pool: Items with the policy's scores.
+        contents: Hash of each item's content.
+        policy: The rule.
+        slots: N, how many to show at most.
+        rng: From `dice`, so that the same step chooses the same.
+    """
+    choices: list[Choice] = []
+    taken: set[str] = set()
+    kinds: Counter[str] = Counter()
+    while len(choices) < slots:
+        allowed = _allowed(pool, contents, taken, kinds, math.ceil(slots / 2))
+        chances = policy.chances([item for item, _ in allowed]) if allowed else ()
+        if not sum(chances):
+            break
+        (place,) = rng.choices(range(len(allowed)), weights=chances)
+        item, content = allowed[place]
+        taken |= {item.id, content}
+        kinds[item.kind] += 1
+        best = chances[place] == max(chances)
+        choices.append(
+            Choice(item=item, propensity=chances[place], reason=_reason(policy, item, best))
+        )
+    return tuple(choices)
+
+
+def _allowed(
+    pool: Sequence[PoolItem],
+    contents: Sequence[str],
+    taken: set[str],
+    kinds: Counter[str],
+    quota: int,
+) -> list[tuple[PoolItem, str]]:
+    fresh = [
+        (item, content)
+        for item, content in zip(pool, contents, strict=True)
+        if item.id not in taken and content not in taken
+    ]
+    return [(i, c) for i, c in fresh if kinds[i.kind] < quota] or fresh
+
+
+def _reason(policy: Policy, item: PoolItem, best: bool) -> str:
+    how = f"best left by `{policy.name}`" if best else f"drawn by `{policy.name}`"
+    return f"{how}: similarity {item.similarity:.2f}, value {item.q:+.2f} after {item.n} visits"

@@ -1,38 +1,106 @@
 """Owns `Memory`: the only way to read or change what was learned."""
 
-from collections.abc import Sequence
+import json
+import uuid
+from collections.abc import Iterable, Sequence
 from typing import Self
 
-from evokernel.attempt import Backend, Stage
+from evokernel.attempt import Stage
 from evokernel.config import MemoryConfig
+from evokernel.errors import StoreError
 from evokernel.evaluation import Promotion
-from evokernel.memory.experience import Entry, Experience, ExperienceStatus, Kind
-from evokernel.memory.retrieval import Query, Retrieval
+from evokernel.memory import snapshot
+from evokernel.memory.admission import content_hash, first_status, situation_of
+from evokernel.memory.catch_up import catch_up, is_behind
+from evokernel.memory.embedding import Embedder, Situation, StructuralEmbedder, label
+from evokernel.memory.experience import Experience, ExperienceStatus
+from evokernel.memory.index import VectorIndex
+from evokernel.memory.journal import Addition, Journal, Verdict
+from evokernel.memory.policies import policy_of
+from evokernel.memory.pool import nearest
+from evokernel.memory.recaller import Recaller, chosen_ids, read_back
+from evokernel.memory.retrieval import Query, Retrieval, dice
 from evokernel.memory.rewards import Reward
+from evokernel.memory.start_points import Pick
+from evokernel.memory.view import View
 from evokernel.opgraph import OpGraph
 
+EXACT_LIMIT = 2000
+"""Up to so many active experiences the exact search is faster than Chroma's 4 ms (measured)."""
 
-class Memory:
+
+class Memory(View):
     """A journal of events, the values folded from it, and a vector index derived from it.
 
     A context manager. May be used from several threads; several processes may open the same path.
     Every write carries the id of a step and counts once, however often a resumed run repeats it.
     """
 
+    def __init__(
+        self,
+        config: MemoryConfig,
+        journal: Journal,
+        index: VectorIndex | None,
+        embedder: Embedder,
+        exact_limit: int = EXACT_LIMIT,
+    ) -> None:
+        super().__init__(config, journal, index, embedder)
+        self._recaller = Recaller(config, journal, self._shelf)
+        self._exact_limit = exact_limit
+        self._has_written = False
+        self._is_closed = False
+
     @classmethod
-    def open(cls, config: MemoryConfig, *, create: bool = True) -> Self:
+    def open(
+        cls,
+        config: MemoryConfig,
+        *,
+        create: bool = True,
+        embedder: Embedder | None = None,
+        exact_limit: int = EXACT_LIMIT,
+        to_repair: bool = False,
+    ) -> Self:
         """Open the memory at `config.path`; None makes one that lives and dies with this object.
+
+        Args:
+            config: Which memory, policy and constants.
+            create: Whether to make one where there is none.
+            embedder: Turns situations into vectors; the structural one by default.
+            exact_limit: Above so many active experiences the vector index is asked.
+            to_repair: Skip the checks of what `rebuild` repairs: embedder and index.
 
         Raises:
             StoreError: the journal or the index is damaged, locked, cannot be written, was made
                 with another embedder, or is missing while `create` is false. A memory is never
                 started afresh in place of one that cannot be read.
+            ConfigError: no such policy.
         """
-        raise NotImplementedError
+        policy_of(config)
+        embedder = embedder or StructuralEmbedder()
+        journal = Journal.open(config.path, create=create)
+        index = None
+        try:
+            if config.path is not None:
+                index = VectorIndex(config.path, label(embedder), embedder.dimension)
+            if not to_repair:
+                _check_embedder(journal, label(embedder))
+                if index is not None:
+                    index.inspect()
+            return cls(config, journal, index, embedder, exact_limit)
+        except BaseException:
+            journal.close()
+            raise
+
+    # Steps of a run
 
     def recall(self, query: Query) -> Retrieval:
         """Choose what to show for one step, and log it; the same step gets the recorded choice."""
-        raise NotImplementedError
+        with self._lock:
+            if self._journal.retrieval(query.step):
+                return self._recorded(query.step)
+            self._sync()
+            self._recaller.choose(query, self._neighbours(query), self._values)
+            return self._recorded(query.step)
 
     def reinforce(self, step: str, stage: Stage, reward: Reward) -> bool:
         """Give the step's reward to every experience that was shown in it.
@@ -40,7 +108,9 @@ class Memory:
         Returns:
             False where the step had its reward already: nothing was counted twice.
         """
-        raise NotImplementedError
+        with self._lock:
+            self._has_written = True
+            return self._journal.add_reward(step, stage, reward)
 
     def add(
         self, experiences: Sequence[Experience], step: str, graph: OpGraph | None = None
@@ -49,35 +119,59 @@ class Memory:
 
         Args:
             experiences: What the step left behind, e.g. from `harvest`.
-            step: Id of the step; repeating it changes nothing.
+            step: Id of the step; repeating it changes nothing: its first lesson, second lesson,
+                first edit ... are each kept once.
             graph: Operator graph of the task, from which the situation is embedded.
 
         Returns:
             Their ids, in order.
         """
-        raise NotImplementedError
+        with self._lock:
+            self._has_written = True
+            additions = [self._addition(e, graph, *first_status(e)) for e in experiences]
+            return self._journal.add_experiences(additions, step, graph)
 
     def seed(self, notes: Sequence[Experience]) -> tuple[str, ...]:
         """Keep notes of kind `technique` or `api`, active at once: they claim no measured speed.
 
         Idempotent by content: seeding the same catalogue in every run adds nothing.
 
+        Returns:
+            Their ids, in order.
+
         Raises:
             ValueError: another kind, which has to be promoted first.
         """
-        raise NotImplementedError
+        if wrong := [note.kind for note in notes if note.kind not in {"technique", "api"}]:
+            raise ValueError(f"a `{wrong[0]}` becomes active by promotion only")
+        with self._lock:
+            self._has_written = True
+            ids: list[str] = []
+            for note in notes:
+                addition = self._addition(note, None, ExperienceStatus.ACTIVE, "a seeded note")
+                step = f"seed/{addition.content}"
+                ids += self._journal.add_experiences([addition], step)
+            return tuple(ids)
 
     def promote(self, run: str, promotions: Sequence[Promotion], step: str) -> tuple[str, ...]:
-        """Let the second look decide on the run's quarantined claims.
+        """Let the second look decide on the run's claims.
 
         Confirmed ones become active with the new ratio as their measurement, the others suspect.
         A promotion means the experiences of this run whose kind is its `claim` and whose
-        `origin.candidate` is its `candidate`.
+        `origin.candidate` is its `candidate`. What was withdrawn for good stays withdrawn.
 
         Returns:
-            Ids of the experiences that are active now because of it.
+            Ids of the experiences that are active because of it.
         """
-        raise NotImplementedError
+        with self._lock:
+            self._has_written = True
+            self._shelf.sync()
+            verdicts = [v for promotion in promotions for v in self._verdicts(run, promotion)]
+            self._journal.add_statuses(verdicts, step)
+            self._shelf.sync()
+            active = ExperienceStatus.ACTIVE
+            judged = (verdict.experience for verdict in verdicts)
+            return tuple(id for id in judged if self._shelf.statuses[id] is active)
 
     def set_status(
         self, id: str, status: ExperienceStatus, reason: str, step: str | None = None
@@ -87,7 +181,13 @@ class Memory:
         Raises:
             StoreError: no such experience.
         """
-        raise NotImplementedError
+        with self._lock:
+            self._card(id)
+            self._has_written = True
+            verdict = Verdict(id, status, reason)
+            self._journal.add_statuses([verdict], step or f"manual/{uuid.uuid4().hex}")
+
+    # Start points of a run
 
     def record_start(
         self,
@@ -108,7 +208,10 @@ class Memory:
             niche: Its algorithm family, e.g. `online-softmax`; the best of each niche is archived.
             gain: ln(parent / itself) of the step that made it, 0 for a draft: its first value.
         """
-        raise NotImplementedError
+        with self._lock:
+            self._journal.add_start(
+                run=run, step=step, candidate=candidate, median_ms=median_ms, niche=niche, gain=gain
+            )
 
     def choose_start(
         self, run: str, step: str, seed: int, k: int = 1, exclude: Sequence[str] = ()
@@ -125,46 +228,175 @@ class Memory:
         Returns:
             Hashes, fewer than `k` (or none) where there are no more.
         """
-        raise NotImplementedError
+        with self._lock:
+            recorded = self._journal.choice(step)
+            if recorded is None:
+                table = self._starts(run)
+                rng = dice(seed, step, "start point")
+                picks = table.choose(k, self._config.epsilon, rng, exclude)
+                self._journal.add_choice(
+                    step=step,
+                    run=run,
+                    seed=seed,
+                    pool=json.dumps({p.candidate: table.value(p) for p in table.points}),
+                    chosen=json.dumps([pick.model_dump() for pick in picks]),
+                )
+                recorded = self._journal.choice(step)
+            assert recorded is not None
+            return tuple(Pick(**pick).candidate for pick in json.loads(recorded.chosen))
 
     def reward_start(self, run: str, step: str, parent: str, reward: Reward) -> None:
         """Tell a start point how its child did; idempotent by step and parent."""
-        raise NotImplementedError
+        with self._lock:
+            self._journal.add_start_reward(
+                run=run,
+                step=step,
+                candidate=parent,
+                feasible=reward.feasible,
+                gain=reward.gain,
+            )
 
-    def archive(self, run: str) -> dict[str, str]:
-        """The fastest start point of each niche of this run: niche to hash."""
-        raise NotImplementedError
+    # Upkeep
 
-    def get(self, id: str) -> Entry:
-        """One experience with its status and latest measurement.
+    def refit(self) -> snapshot.Refit:
+        """Compute every value from the first event, and say which ones come out differently."""
+        with self._lock:
+            self._values, report = snapshot.refit(self._journal, self._values)
+            return report
+
+    def rebuild(self) -> int:
+        """Embed every situation anew and make the vector index anew.
+
+        Returns:
+            Number of experiences embedded.
 
         Raises:
-            StoreError: no such experience; names the nearest id.
+            StoreError: another process owns the index.
         """
-        raise NotImplementedError
-
-    def list(
-        self,
-        kind: Kind | None = None,
-        family: str | None = None,
-        status: ExperienceStatus | None = None,
-        backend: Backend | None = None,
-        run: str | None = None,
-        limit: int | None = None,
-    ) -> tuple[Entry, ...]:
-        """Experiences that fit all given filters, newest first."""
-        raise NotImplementedError
+        with self._lock:
+            self._shelf.sync()
+            if self._index is not None:
+                self._index.remove()
+            bodies = self._journal.bodies(tuple(self._shelf.cards))
+            vectors = [(id, self._embed_again(body)) for id, body in bodies.items()]
+            self._journal.replace_vectors(vectors, label(self._embedder))
+            self._shelf.forget_vectors()
+            self.flush()
+            return len(vectors)
 
     def flush(self) -> None:
         """Bring the vector index up to the journal, if no other process owns it. Takes seconds."""
-        raise NotImplementedError
+        with self._lock:
+            if self._index is None:
+                return
+            self._shelf.sync()
+            was_open = self._index.is_open
+            if self._index.open():
+                try:
+                    catch_up(self._shelf, self._index)
+                finally:
+                    if not was_open:
+                        self._index.close()
 
     def close(self) -> None:
         """Flush what this memory changed and let go of every file; a second call does nothing."""
-        raise NotImplementedError
+        self._close(is_flushed=True)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, *exc: object) -> None:
+        # With an error under way there is no time for the index: it catches up at the next close.
+        self._close(is_flushed=kind is None)
+
+    def _close(self, is_flushed: bool) -> None:
+        with self._lock:
+            if self._is_closed:
+                return
+            self._is_closed = True
+            try:
+                if self._has_written:
+                    snapshot.save(self._journal, self._synced_values())
+                    if is_flushed:
+                        self._flush_if_behind()
+            finally:
+                if self._index is not None:
+                    self._index.close()
+                self._journal.close()
+
+    def _flush_if_behind(self) -> None:
+        self._shelf.sync()
+        if self._index is not None and is_behind(self._shelf, self._index):
+            self.flush()
+
+    def _neighbours(self, query: Query) -> list[tuple[str, float]]:
+        """The most similar experiences that may be shown, with their similarity, best first."""
+        situation = Situation(
+            graph=query.graph,
+            family=query.family,
+            bottleneck=query.bottleneck,
+            techniques=query.techniques,
+        )
+        ids = self._shelf.eligible(query, self._config.holdout)
+        size = self._recaller.pool_size(query.stage)
+        return nearest(
+            self._shelf, self._searched_index(len(ids)), self._embed(situation), ids, size
+        )
+
+    def _searched_index(self, count: int) -> VectorIndex | None:
+        """The index, open and up to date, where there are too many for the exact search."""
+        if self._index is None or count <= self._exact_limit or not self._index.open():
+            return None
+        if is_behind(self._shelf, self._index):
+            catch_up(self._shelf, self._index)
+        return self._index
+
+    def _recorded(self, step: str) -> Retrieval:
+        row = self._journal.retrieval(step)
+        assert row is not None
+        return read_back(row, self._entries(chosen_ids(row)))
+
+    def _addition(
+        self,
+        experience: Experience,
+        graph: OpGraph | None,
+        status: ExperienceStatus,
+        reason: str,
+    ) -> Addition:
+        vector = self._embed(situation_of(experience, graph)).tolist()
+        return Addition(experience, content_hash(experience), vector, status, reason)
+
+    def _verdicts(self, run: str, promotion: Promotion) -> Iterable[Verdict]:
+        """What a promotion says about each experience that it means."""
+        ids = [
+            card.id
+            for card in self._shelf.cards.values()
+            if (card.run, card.candidate, card.kind) == (run, promotion.candidate, promotion.claim)
+            and self._shelf.statuses[card.id] is not ExperienceStatus.TOMBSTONE
+        ]
+        status = ExperienceStatus.ACTIVE if promotion.holds else ExperienceStatus.SUSPECT
+        looked = f"measured again in {promotion.processes} fresh processes"
+        for entry in self._entries(ids):
+            measurement = entry.experience.measurement
+            if promotion.ratio is not None:
+                measurement = measurement.model_copy(update={"speedup": promotion.ratio})
+            reason = promotion.reason or looked
+            yield Verdict(entry.experience.id, status, reason, measurement)
+
+    def _embed_again(self, experience: Experience) -> Sequence[float]:
+        graph = self._journal.graph(experience.fingerprint)
+        vector: list[float] = self._embed(situation_of(experience, graph)).tolist()
+        return vector
+
+
+def _check_embedder(journal: Journal, mine: str) -> None:
+    """Refuse vectors that another embedder made; a fresh memory takes the name of this one."""
+    found = journal.note("embedder")
+    if found is None:
+        journal.set_note("embedder", mine)
+    elif found != mine:
+        raise StoreError(
+            f"the memory `{journal.label}` was made with the embedder `{found}`, this EvoKernel "
+            f"uses `{mine}`: `evokernel memory rebuild` embeds everything anew, or choose another "
+            "memory with `--memory PATH`"
+        )

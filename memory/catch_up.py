@@ -1,0 +1,38 @@
+"""Owns how the vector index follows the journal: by the number of the last event it reflects."""
+
+from collections import Counter
+
+from evokernel.memory.experience import ExperienceStatus
+from evokernel.memory.index import Shift, VectorIndex
+from evokernel.memory.journal import Vector
+from evokernel.memory.shelf import Shelf
+
+
+def is_behind(shelf: Shelf, index: VectorIndex) -> bool:
+    """Whether a status changed after the last event that the index reflects."""
+    watermark = index.watermark
+    return any(seq > watermark for seq in shelf.changed.values())
+
+
+def catch_up(shelf: Shelf, index: VectorIndex) -> None:
+    """Bring an open index from its watermark up to the shelf.
+
+    It is made anew where the numbers of items disagree afterwards: then something was lost in it.
+    """
+    index.write(_shifts(shelf, index.watermark), shelf.watermark)
+    wanted = Counter(shelf.cards[id].collection for id in shelf.active())
+    if {name: count for name, count in index.counts().items() if count} != wanted:
+        index.remove()
+        index.open()
+        index.write(_shifts(shelf, 0), shelf.watermark)
+
+
+def _shifts(shelf: Shelf, watermark: int) -> list[Shift]:
+    touched = [id for id, seq in shelf.changed.items() if seq > watermark]
+    return [Shift(id, shelf.cards[id].collection, _vector(shelf, id)) for id in touched]
+
+
+def _vector(shelf: Shelf, id: str) -> Vector | None:
+    """Only active experiences are in the index."""
+    is_active = shelf.statuses[id] is ExperienceStatus.ACTIVE
+    return shelf.vector(id) if is_active else None

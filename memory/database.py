@@ -1,0 +1,207 @@
+"""Owns the journal's database: where it lies, how it is opened, and what its errors mean."""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Self
+
+import sqlalchemy
+from sqlalchemy import Connection, Engine, event, insert, select, update
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.pool import ConnectionPoolEntry, StaticPool
+
+from evokernel.errors import StoreError
+from evokernel.memory import tables
+
+FILE = "journal.sqlite"
+"""Name of the SQLite file in the memory's folder."""
+
+BUSY_S = 30.0
+"""How long a write waits for another process's, seconds; ours take milliseconds."""
+
+_MAGIC = b"SQLite format 3\0"
+_RESCUE = (
+    "It is never replaced by a fresh one. Restore a copy of the folder, or recover what is left "
+    "with `sqlite3 {path} .recover | sqlite3 recovered.sqlite`, or choose another memory with "
+    "`--memory PATH`."
+)
+
+
+class Database:
+    """Transactions on one journal; every error comes out as a `StoreError` that says what to do."""
+
+    def __init__(self, engine: Engine, label: str) -> None:
+        self._engine = engine
+        self.label = label
+        """The place as shown in messages."""
+
+    @classmethod
+    def open(cls, folder: Path | None, *, create: bool = True) -> Self:
+        """Open the journal in `folder`; None makes one in memory.
+
+        Raises:
+            StoreError: missing while `create` is false, damaged, or not a memory.
+        """
+        if folder is None:
+            engine = sqlalchemy.create_engine(
+                "sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False}
+            )
+            database = cls(_tuned(engine), "(in memory)")
+            _make_tables(database)
+            return database
+        path = folder / FILE
+        if not path.exists():
+            _create(path, create)
+        database = cls(_tuned(_engine(path)), str(path))
+        database._inspect(path)
+        return database
+
+    @contextmanager
+    def read(self) -> Iterator[Connection]:
+        """One consistent view of the journal."""
+        with self._explained(), self._engine.connect() as connection:
+            yield connection
+
+    @contextmanager
+    def write(self) -> Iterator[Connection]:
+        """One transaction at a time over all processes; commits on leaving."""
+        with self._explained(), self._engine.connect() as connection:
+            connection = connection.execution_options(writes=True)
+            with connection.begin():
+                # This row lock keeps event numbers in commit order where BEGIN locks nothing.
+                connection.execute(update(tables.clock).values(value=tables.clock.c.value))
+                yield connection
+
+    def close(self) -> None:
+        """Let go of every connection."""
+        self._engine.dispose()
+
+    def _inspect(self, path: Path) -> None:
+        try:
+            with path.open("rb") as file:
+                head = file.read(len(_MAGIC))
+        except OSError as error:
+            raise StoreError(_unwritable(path, error.strerror or str(error))) from error
+        if head != _MAGIC:
+            raise StoreError(_damaged(path, "it is not an SQLite file"))
+        with self.read() as connection:
+            found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+            if found != "ok":
+                raise StoreError(_damaged(path, str(found)))
+            if not sqlalchemy.inspect(connection).has_table("meta"):
+                raise StoreError(_damaged(path, "the table `meta` is missing"))
+            schema = connection.scalar(
+                select(tables.meta.c.value).where(tables.meta.c.name == "schema")
+            )
+        if schema != tables.SCHEMA:
+            raise StoreError(
+                f"the memory `{path}` has tables of version `{schema}`, this EvoKernel reads "
+                f"version `{tables.SCHEMA}`: use the EvoKernel that made it, or choose another "
+                "with `--memory PATH`"
+            )
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except sqlalchemy.exc.DBAPIError as error:
+            raise StoreError(_explain(self.label, error)) from error
+
+
+def _engine(path: Path) -> Engine:
+    return sqlalchemy.create_engine(
+        sqlalchemy.URL.create("sqlite", database=str(path)), connect_args={"timeout": BUSY_S}
+    )
+
+
+def _tuned(engine: Engine) -> Engine:
+    """Let us begin transactions ourselves: the driver would begin late and meet locks half-way."""
+
+    @event.listens_for(engine, "connect")
+    def _connect(connection: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
+        assert isinstance(connection, sqlite3.Connection)
+        connection.isolation_level = None
+        connection.execute("PRAGMA journal_mode=WAL")
+        # In WAL mode NORMAL loses nothing when a process is killed, and spares a sync per step.
+        connection.execute("PRAGMA synchronous=NORMAL")
+
+    @event.listens_for(engine, "begin")
+    def _begin(connection: Connection) -> None:
+        writes = connection.get_execution_options().get("writes", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+    return engine
+
+
+def _create(path: Path, wanted: bool) -> None:
+    """Make the file complete beside its place, then link it there: nobody ever sees half of one."""
+    if not wanted:
+        raise StoreError(
+            f"there is no memory at `{path.parent}`: a run makes one (`evokernel run TASK`), "
+            "or name another with `--memory PATH`"
+        )
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fresh.unlink(missing_ok=True)
+        database = Database(_tuned(_engine(fresh)), str(path))
+        _make_tables(database)
+        database.close()
+        _publish(fresh, path)
+    except OSError as error:
+        raise StoreError(_unwritable(path.parent, error.strerror or str(error))) from error
+    finally:
+        if path.parent.is_dir():
+            fresh.unlink(missing_ok=True)
+
+
+def _publish(fresh: Path, path: Path) -> None:
+    """Put the new file in its place unless another process was first."""
+    try:
+        path.hardlink_to(fresh)
+    except FileExistsError:
+        return
+    except OSError:  # a file system without links
+        if not path.exists():
+            fresh.rename(path)
+
+
+def _make_tables(database: Database) -> None:
+    with database._explained(), database._engine.begin() as connection:
+        tables.metadata.create_all(connection)
+        connection.execute(insert(tables.meta).values(name="schema", value=tables.SCHEMA))
+        connection.execute(insert(tables.clock).values(id=1, value=0))
+
+
+def _explain(place: str, error: sqlalchemy.exc.DBAPIError) -> str:
+    """Say in words what SQLite's error code means; the code is typed, the message is not read."""
+    name = getattr(error.orig, "sqlite_errorname", "") or ""
+    detail = str(error.orig)
+    if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
+        return _damaged(place, detail)
+    if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
+        return (
+            f"the memory `{place}` was locked by another process for {BUSY_S:.0f} s: look for a "
+            "process that hangs, or choose another memory with `--memory PATH`"
+        )
+    if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
+        return (
+            f"the memory `{place}` could not be written or read ({detail}): the disk is full or "
+            "failing; make room and try again, nothing that was saved before is lost"
+        )
+    if name.startswith(("SQLITE_READONLY", "SQLITE_CANTOPEN", "SQLITE_PERM", "SQLITE_AUTH")):
+        return _unwritable(place, detail)
+    return f"the memory `{place}` cannot be used ({name or type(error).__name__}: {detail})"
+
+
+def _damaged(path: Path | str, detail: str) -> str:
+    return f"the memory `{path}` is damaged ({detail}). {_RESCUE.format(path=path)}"
+
+
+def _unwritable(path: Path | str, detail: str) -> str:
+    return (
+        f"the memory `{path}` cannot be opened for writing ({detail}): expected a folder that this "
+        "user may write; change its rights, or choose another with `--memory PATH`"
+    )

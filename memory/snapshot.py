@@ -1,0 +1,96 @@
+"""Owns the saved values: opening a memory carries on from them instead of the first event."""
+
+from evokernel.attempt import Stage
+from evokernel.frozen import Frozen
+from evokernel.memory.journal import Journal
+from evokernel.memory.values import Change, Value, Values
+
+
+class Refit(Frozen):
+    """What computing every value from the first event brought to light."""
+
+    rewards: int
+    """Reward events folded."""
+    values: int
+    """Values there are now."""
+    changes: tuple[Change, ...]
+    """Values that differ from those that were in use; none unless constants or code changed."""
+
+
+class About(Frozen):
+    """Under which constants and how far the saved values were folded."""
+
+    alpha: float
+    sigma_floor: float
+    watermark: int
+    count: int
+    mean: float
+    m2: float
+
+
+def load(journal: Journal, alpha: float, sigma_floor: float) -> Values:
+    """The values up to now: from the snapshot if its constants are these, else from the start."""
+    values = _saved(journal)
+    if values is None or _constants(values) != (alpha, sigma_floor):
+        values = Values(alpha, sigma_floor)
+    values.fold(journal.rewards_after(values.watermark))
+    return values
+
+
+def save(journal: Journal, values: Values) -> None:
+    """Replace the snapshot unless it reaches as far already under the same constants."""
+    about, _ = journal.snapshot()
+    found = About.model_validate_json(about) if about else None
+    is_same = found is not None and (found.alpha, found.sigma_floor) == _constants(values)
+    if found is None or not is_same or found.watermark < values.watermark:
+        _replace(journal, values)
+
+
+def refit(journal: Journal, values: Values) -> tuple[Values, Refit]:
+    """Fold everything anew under the constants of `values`, save it, and say what differs.
+
+    Compared are the saved values carried on to the last reward, or `values` where none are saved.
+    """
+    before = _saved(journal) or values
+    before.fold(journal.rewards_after(before.watermark))
+    events = list(journal.rewards_after(0))
+    after = Values(*_constants(values))
+    after.fold(events)
+    _replace(journal, after)
+    changes = before.differences(after)
+    return after, Refit(rewards=len(events), values=len(after.table), changes=changes)
+
+
+def _saved(journal: Journal) -> Values | None:
+    text, rows = journal.snapshot()
+    if text is None:
+        return None
+    about = About.model_validate_json(text)
+    values = Values(about.alpha, about.sigma_floor)
+    values.watermark = about.watermark
+    normaliser = values.normaliser
+    normaliser.count, normaliser.mean, normaliser.m2 = about.count, about.mean, about.m2
+    for row in rows:
+        values.table[row.experience, Stage(row.stage)] = Value(q=row.q, visits=row.visits)
+    return values
+
+
+def _replace(journal: Journal, values: Values) -> None:
+    normaliser = values.normaliser
+    about = About(
+        alpha=values.alpha,
+        sigma_floor=normaliser.sigma_floor,
+        watermark=values.watermark,
+        count=normaliser.count,
+        mean=normaliser.mean,
+        m2=normaliser.m2,
+    )
+    rows = [
+        {"experience": id, "stage": stage.value, "q": value.q, "visits": value.visits}
+        for (id, stage), value in values.table.items()
+    ]
+    journal.save_snapshot(rows, about.model_dump_json())
+
+
+def _constants(values: Values) -> tuple[float, float]:
+    return values.alpha, values.normaliser.sigma_floor

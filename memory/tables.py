@@ -1,0 +1,164 @@
+"""Owns the tables of the journal; events are only ever appended.
+
+Every event has a number from one clock, so that all tables share one order in which values are
+folded. `embeddings` and `snapshots` are derived and may be written anew; everything else is truth.
+"""
+
+from typing import Any
+
+from sqlalchemy import (
+    Boolean,
+    Column,
+    Float,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+SCHEMA = "1"
+"""Version of these tables, written into `meta`."""
+
+metadata = MetaData()
+
+meta = Table(
+    "meta",
+    metadata,
+    Column("name", String(64), primary_key=True),
+    Column("value", Text, nullable=False),
+)
+
+clock = Table(
+    "clock",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("value", Integer, nullable=False),
+)
+"""One row: the number of the last event. Its row lock orders writers on any database."""
+
+graphs = Table(
+    "graphs",
+    metadata,
+    Column("fingerprint", String(128), primary_key=True),
+    Column("body", Text, nullable=False),
+)
+"""Operator graphs, kept so that another embedder can embed every situation again."""
+
+
+def _event(name: str, *columns: Column[Any] | UniqueConstraint | Index) -> Table:
+    return Table(
+        name,
+        metadata,
+        Column("seq", Integer, primary_key=True, autoincrement=False),
+        Column("at", Float, nullable=False),
+        *columns,
+    )
+
+
+def _text(name: str, unique: bool = False) -> Column[str]:
+    return Column(name, Text, nullable=False, unique=unique)
+
+
+experiences = _event(
+    "experiences",
+    _text("id", unique=True),
+    _text("step"),
+    _text("slot"),
+    _text("run"),
+    _text("task"),
+    _text("candidate"),
+    _text("kind"),
+    _text("stage"),
+    _text("backend"),
+    _text("family"),
+    _text("fingerprint"),
+    _text("content"),
+    _text("body"),
+    UniqueConstraint("step", "slot"),
+    Index("experiences_of_run", "run", "candidate"),
+)
+
+embeddings = Table(
+    "embeddings",
+    metadata,
+    Column("experience", Text, primary_key=True),
+    Column("vector", LargeBinary, nullable=False),
+)
+
+statuses = _event(
+    "statuses",
+    _text("experience"),
+    _text("status"),
+    _text("reason"),
+    _text("step"),
+    Column("measurement", Text),
+    UniqueConstraint("experience", "step"),
+)
+
+retrievals = _event(
+    "retrievals",
+    _text("step", unique=True),
+    _text("run"),
+    _text("task"),
+    _text("stage"),
+    _text("backend"),
+    _text("policy"),
+    _text("parameters"),
+    Column("bank_version", Integer, nullable=False),
+    Column("seed", Integer, nullable=False),
+    _text("pool"),
+    _text("chosen"),
+)
+
+rewards = _event(
+    "rewards",
+    _text("step", unique=True),
+    _text("stage"),
+    Column("value", Float, nullable=False),
+    _text("shown"),
+    _text("body"),
+)
+
+starts = _event(
+    "starts",
+    _text("run"),
+    _text("candidate"),
+    _text("step"),
+    Column("median_ms", Float, nullable=False),
+    _text("niche"),
+    Column("gain", Float, nullable=False),
+    UniqueConstraint("run", "candidate"),
+)
+
+choices = _event(
+    "choices",
+    _text("step", unique=True),
+    _text("run"),
+    Column("seed", Integer, nullable=False),
+    _text("pool"),
+    _text("chosen"),
+)
+
+start_rewards = _event(
+    "start_rewards",
+    _text("run"),
+    _text("step"),
+    _text("candidate"),
+    Column("feasible", Boolean, nullable=False),
+    Column("gain", Float),
+    UniqueConstraint("step", "candidate"),
+)
+
+snapshots = Table(
+    "snapshots",
+    metadata,
+    Column("experience", Text, primary_key=True),
+    Column("stage", String(16), primary_key=True),
+    Column("q", Float, nullable=False),
+    Column("visits", Integer, nullable=False),
+)
+"""The values as last folded, so that opening a memory does not fold from the first event."""

@@ -1,0 +1,194 @@
+"""Owns `View`: everything that can be read of a memory without changing it."""
+
+import difflib
+from collections.abc import Sequence
+from threading import RLock
+
+import numpy as np
+
+from evokernel.attempt import Backend, Stage
+from evokernel.config import MemoryConfig
+from evokernel.errors import StoreError
+from evokernel.memory import snapshot
+from evokernel.memory.embedding import Embedder, Situation, label
+from evokernel.memory.evidence import Evidence, evidence_of
+from evokernel.memory.experience import Entry, Experience, ExperienceStatus, Kind, Measurement
+from evokernel.memory.index import VectorIndex
+from evokernel.memory.journal import Journal, Vector
+from evokernel.memory.lineage import Descendant, descendants
+from evokernel.memory.search import Hit, search
+from evokernel.memory.shelf import Card, Shelf
+from evokernel.memory.start_points import StartPoint, StartTable
+from evokernel.memory.stats import Stats, stats_of
+from evokernel.memory.values import Value, Values
+
+
+class View:
+    """Reads journal, values and index of one memory, always as they are now."""
+
+    def __init__(
+        self,
+        config: MemoryConfig,
+        journal: Journal,
+        index: VectorIndex | None,
+        embedder: Embedder,
+    ) -> None:
+        self._config = config
+        self._journal = journal
+        self._index = index
+        self._embedder = embedder
+        self._shelf = Shelf(journal, embedder.dimension)
+        self._values = snapshot.load(journal, config.alpha, config.sigma_floor)
+        self._lock = RLock()
+
+    def get(self, id: str) -> Entry:
+        """One experience with its status and latest measurement.
+
+        Raises:
+            StoreError: no such experience; names the nearest id.
+        """
+        with self._lock:
+            card = self._card(id)
+            (entry,) = self._entries([card.id])
+            vector = tuple(float(x) for x in self._shelf.vector(id))
+            full = entry.experience.model_copy(update={"features": vector})
+            return entry.model_copy(update={"experience": full})
+
+    def lookup(self, names: Sequence[str], backend: Backend) -> tuple[Experience, ...]:
+        """Active notes of kind `api` whose payload's `name` is one of `names`, in their order."""
+        entries = self.list(kind="api", status=ExperienceStatus.ACTIVE, backend=backend)
+        found = {entry.experience.payload.get("name"): entry.experience for entry in entries}
+        return tuple(found[name] for name in names if name in found)
+
+    def list(
+        self,
+        kind: Kind | None = None,
+        family: str | None = None,
+        status: ExperienceStatus | None = None,
+        backend: str | None = None,
+        run: str | None = None,
+        limit: int | None = None,
+    ) -> tuple[Entry, ...]:
+        """Experiences that fit all given filters, newest first, without their features."""
+        wanted = {"kind": kind, "family": family, "backend": backend, "run": run}
+        with self._lock:
+            self._shelf.sync()
+            ids = [
+                card.id
+                for card in reversed(self._shelf.cards.values())
+                if all(value in {None, getattr(card, name)} for name, value in wanted.items())
+                and status in {None, self._shelf.statuses[card.id]}
+            ]
+            return self._entries(ids[:limit])
+
+    def search(
+        self, words: str = "", situation: Situation | None = None, limit: int = 10
+    ) -> tuple[Hit, ...]:
+        """Find experiences that are not withdrawn: by words, or by likeness to a situation."""
+        with self._lock:
+            self._shelf.sync()
+            gone = ExperienceStatus.TOMBSTONE
+            ids = [id for id, status in self._shelf.statuses.items() if status is not gone]
+            if situation is None:
+                return search(self._entries(ids), words, limit)
+            near = self._shelf.nearest(self._embed(situation), ids, limit)
+            entries = self._entries([id for id, _ in near])
+            pairs = zip(entries, near, strict=True)
+            return tuple(Hit(entry=entry, score=similar) for entry, (_, similar) in pairs)
+
+    def evidence(self, id: str) -> Evidence:
+        """Everything that is known of one experience: values, showings with rewards, history.
+
+        Raises:
+            StoreError: no such experience; names the nearest id.
+        """
+        with self._lock:
+            entry = self.get(id)
+            self._sync()
+            values = {stage: self._values.of(id, stage) for stage in Stage}
+            return evidence_of(self._journal, entry, values)
+
+    def value(self, id: str, stage: Stage) -> Value:
+        """What an experience is worth for a stage."""
+        with self._lock:
+            self._sync()
+            return self._values.of(id, stage)
+
+    def descendants(self, id: str) -> tuple[Descendant, ...]:
+        """Every experience made from this one, or while it was shown, directly or not.
+
+        Raises:
+            StoreError: no such experience; names the nearest id.
+        """
+        with self._lock:
+            self._card(id)
+            return descendants(id, self._journal.bodies(tuple(self._shelf.cards)))
+
+    def stats(self) -> Stats:
+        """The state of the memory in numbers."""
+        with self._lock:
+            self._sync()
+            made_with = label(self._embedder)
+            return stats_of(self._journal, self._shelf, self._values, self._index, made_with)
+
+    def start_points(self, run: str) -> tuple[StartPoint, ...]:
+        """The start points of this run with how their children did, oldest first."""
+        with self._lock:
+            return self._starts(run).points
+
+    def archive(self, run: str) -> dict[str, str]:
+        """The fastest start point of each niche of this run: niche to hash."""
+        with self._lock:
+            return self._starts(run).archive()
+
+    def _sync(self) -> None:
+        """Take in what this or any other process wrote since the last look."""
+        self._shelf.sync()
+        self._synced_values()
+
+    def _synced_values(self) -> Values:
+        self._values.fold(self._journal.rewards_after(self._values.watermark))
+        return self._values
+
+    def _card(self, id: str) -> Card:
+        self._shelf.sync()
+        if id not in self._shelf.cards:
+            near = difflib.get_close_matches(id, self._shelf.cards, n=1)
+            hint = f"the nearest is `{near[0]}`" if near else "see `evokernel memory list`"
+            raise StoreError(f"no experience `{id}` in the memory `{self._journal.label}`: {hint}")
+        return self._shelf.cards[id]
+
+    def _entries(self, ids: Sequence[str]) -> tuple[Entry, ...]:
+        self._shelf.sync()
+        bodies = self._journal.bodies(ids)
+        return tuple(self._entry(id, bodies[id]) for id in ids)
+
+    def _entry(self, id: str, body: Experience) -> Entry:
+        shelf = self._shelf
+        if again := shelf.measurements.get(id):
+            body = body.model_copy(update={"measurement": Measurement.model_validate_json(again)})
+        return Entry(
+            experience=body,
+            status=shelf.statuses[id],
+            reason=shelf.reasons[id],
+            version=shelf.cards[id].seq,
+        )
+
+    def _embed(self, situation: Situation) -> Vector:
+        """The situation's vector, shape (dimension,), float32."""
+        return np.asarray(self._embedder.embed(situation), dtype=np.float32)
+
+    def _starts(self, run: str) -> StartTable:
+        points, children = self._journal.starts(run)
+        return StartTable.fold(
+            (
+                StartPoint(
+                    candidate=row.candidate,
+                    median_ms=row.median_ms,
+                    niche=row.niche,
+                    gain=row.gain,
+                )
+                for row in points
+            ),
+            ((row.candidate, row.feasible, row.gain) for row in children),
+        )
