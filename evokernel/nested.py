@@ -1,5 +1,6 @@
 """Owns nested values: what `forward` takes and returns, as leaves with a path each."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -20,8 +21,10 @@ def leaves(tree: Any, path: str = "") -> list[tuple[str, Any]]:
 def map_leaves(change: Callable[[Any], Any], tree: Any) -> Any:
     """The same nesting with every leaf changed, visited in the order of `leaves`."""
     if isinstance(tree, dict):
-        changed = {key: map_leaves(change, value) for key, value in tree.items()}
-        return changed if type(tree) is dict else type(tree)(changed)
+        changed = copy.copy(tree)  # keeps what a subclass knows besides, e.g. a default factory
+        for key, value in tree.items():
+            changed[key] = map_leaves(change, value)
+        return changed
     if isinstance(tree, list | tuple):
         values = [map_leaves(change, value) for value in tree]
         return type(tree)(*values) if hasattr(tree, "_fields") else type(tree)(values)

@@ -65,6 +65,16 @@ class Program:
             made = self._guard(called, make)
         return [self._cast(value) for value in self._arguments(made, called)]
 
+    def shape_inputs(self, workload: Workload | None = None) -> list[Any]:
+        """As `make_inputs`, but of tensors without storage where the file allows that."""
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        try:
+            with FakeTensorMode(allow_non_fake_inputs=True):
+                return self.make_inputs(workload)
+        except TaskError:  # the values are looked at, by numpy or in Python
+            return self.make_inputs(workload)
+
     def init_inputs(self, seed: int = 0) -> tuple[list[Any], dict[str, Any]]:
         """Positional and keyword arguments of the constructor; both empty if the file has none.
 
@@ -283,22 +293,21 @@ class Program:
 
 def to_dtype(tree: Any, dtype: "torch.dtype") -> Any:
     """The same nesting with floating-point tensors converted; other leaves as they are."""
+    return map_leaves(lambda leaf: leaf.to(dtype) if _is_real(leaf) else leaf, tree)
 
-    def change(leaf: Any) -> Any:
-        import torch
 
-        is_real = isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
-        return leaf.to(dtype) if is_real else leaf
+def _is_real(leaf: Any) -> bool:
+    import torch
 
-    return map_leaves(change, tree)
+    return isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
 
 
 def convert(module: "torch.nn.Module", dtype: "torch.dtype") -> None:
     """Convert parameters, buffers, and tensors kept as plain attributes, which `.to` skips."""
     module.to(dtype)
     for part in module.modules():
-        for name, value in vars(part).items():
-            if not name.startswith("_"):
+        for name, value in list(vars(part).items()):
+            if not name.startswith("_") and any(_is_real(leaf) for _, leaf in leaves(value)):
                 part.__dict__[name] = to_dtype(value, dtype)
 
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from evokernel.opgraph import Argument, TensorSpec
+from evokernel.opgraph.operators import FACTORY
 
 Given = dict[str, Argument]
 Specs = Callable[[Argument], TensorSpec | None]
@@ -70,6 +71,12 @@ REDUCTIONS = frozenset(
 )
 """Operators whose `dim` becomes a tuple of every reduced dimension."""
 
+_NO_MEANING = frozenset(
+    {"layout", "device", "pin_memory", "non_blocking", "memory_format", "generator"}
+    | {"cudnn_enable", "cudnn_enabled", "half_to_float"}
+)
+"""Arguments that say how, not what."""
+
 _DIMS = frozenset({"dim", "dim0", "dim1", "dims", "start_dim", "end_dim"})
 _SIZED = {"view": "size", "reshape": "shape", "expand": "size", "unsafe_view": "size"}
 
@@ -87,12 +94,17 @@ def canonical(
         spec: Looks up the arguments' shapes.
     """
     op = SYNONYMS.get(op, op)
+    given = {name: value for name, value in given.items() if name not in _NO_MEANING}
     if op in _RULES:
         op, given = _RULES[op](op, overload, dict(given), out)
     if op in REDUCTIONS:
         given = _reduction(given, spec)
     if op in _SIZED:
         given = {"self": given["self"], "size": out[0].shape}
+    if op in FACTORY:
+        given = {**given, "dtype": out[0].dtype}
+    if op in {"select", "slice", "slice_scatter", "select_scatter"}:
+        given = _range(given, spec)
     return op, _counted_from_front(op, given, out, spec)
 
 
@@ -100,6 +112,19 @@ def _counted_from_front(op: str, given: Given, out: tuple[TensorSpec, ...], spec
     inner = spec(next(iter(given.values()), None))
     rank = len(out[0].shape) if inner is None or op in {"unsqueeze", "stack"} else len(inner.shape)
     return {name: _wrap(value, rank) if name in _DIMS else value for name, value in given.items()}
+
+
+def _range(given: Given, spec: Specs) -> Given:
+    """Indices are counted from the front too, and end where the dimension ends."""
+    inner, dim = spec(given["self"]), given["dim"]
+    size = inner.shape[int(dim)] if inner and isinstance(dim, int) else 0  # may count from the end
+    given = dict(given)
+    for name, default in (("index", 0), ("start", 0), ("end", size)):
+        if name in given:
+            value = given[name]
+            place = default if value is None else int(value)  # type: ignore[arg-type]
+            given[name] = min(max(place + size if place < 0 else place, 0), size)
+    return given
 
 
 def _wrap(value: Argument, rank: int) -> Argument:
@@ -194,15 +219,18 @@ def _relu6(op: str, overload: str, given: Given, out: Any) -> tuple[str, Given]:
     return "clamp", {"self": given["self"], "min": 0.0, "max": 6.0}
 
 
-def _matrix_transpose(op: str, overload: str, given: Given, out: Any) -> tuple[str, Given]:
+def _contiguous(op: str, overload: str, given: Given, out: Any) -> tuple[str, Given]:
+    """A copy whose only effect is another layout; other copies are left out of the graph."""
+    return "contiguous", {"self": given["self"]}
+
+
+def _matrix_transpose(
+    op: str, overload: str, given: Given, out: tuple[TensorSpec, ...]
+) -> tuple[str, Given]:
+    rank = len(out[0].shape)
+    if rank != 2 and op != "mT":  # `t` of a vector, `T` of a stack
+        return "permute", {"self": given["self"], "dims": tuple(reversed(range(rank)))}
     return "transpose", {"self": given["self"], "dim0": -2, "dim1": -1}
-
-
-def _without(*names: str) -> Callable[..., tuple[str, Given]]:
-    def drop(op: str, overload: str, given: Given, out: Any) -> tuple[str, Given]:
-        return op, {name: value for name, value in given.items() if name not in names}
-
-    return drop
 
 
 def _rms_norm(
@@ -241,10 +269,9 @@ _RULES: Mapping[str, Callable[..., tuple[str, Given]]] = {
     "relu6": _relu6,
     "t": _matrix_transpose,
     "mT": _matrix_transpose,
-    "layer_norm": _without("cudnn_enable"),
-    "softmax": _without("half_to_float"),
-    "log_softmax": _without("half_to_float"),
-    "contiguous": _without("memory_format"),
+    "numpy_T": _matrix_transpose,
+    "clone": _contiguous,
+    "contiguous": _contiguous,
     "rms_norm": _rms_norm,
 }
 

@@ -12,7 +12,7 @@ POINTWISE = _names(
     "gt hardshrink hardsigmoid hardswish heaviside hypot isfinite isinf isnan le leaky_relu "
     "lerp lgamma log log10 log1p log2 logaddexp logaddexp2 logical_and logical_not "
     "logical_or logical_xor logit log_sigmoid lt masked_fill maximum minimum mish mul "
-    "nan_to_num ne neg polar pow prelu reciprocal relu remainder round rrelu rsqrt selu sgn "
+    "nan_to_num ne neg polar pow prelu reciprocal relu remainder round rsqrt selu sgn "
     "sigmoid sign signbit silu sin sinc sinh softplus softshrink softsign sqrt sub tan tanh "
     "tanhshrink threshold to trunc where xlogy"
 )
@@ -23,7 +23,7 @@ REDUCTION = _names(
 SOFTMAX = frozenset({"softmax", "log_softmax", "softmin"})
 NORMALIZATION = _names(
     "layer_norm rms_norm group_norm batch_norm instance_norm local_response_norm "
-    "native_layer_norm native_group_norm cosine_similarity"
+    "cosine_similarity native_layer_norm native_group_norm _native_batch_norm_legit_functional"
 )
 SCAN = _names("cumsum cumprod cummax cummin logcumsumexp")
 LOSS = _names(
@@ -68,6 +68,14 @@ FACTORY = _names(
 )
 """Operators whose result depends on no tensor's values."""
 
+MOVEMENT = _names(
+    "cat stack hstack vstack contiguous pad constant_pad_nd roll flip fliplr flipud rot90 repeat "
+    "tile copy repeat_interleave index index_select index_put gather scatter take take_along_dim embedding "
+    "masked_select tril triu pixel_shuffle pixel_unshuffle select_scatter slice_scatter "
+    "channel_shuffle broadcast_tensors meshgrid one_hot diag diag_embed"
+)
+"""Operators that only copy, or put a constant in some places."""
+
 KINDS: dict[str, str] = {
     op: kind
     for kind, ops in {
@@ -83,6 +91,7 @@ KINDS: dict[str, str] = {
         "pooling": POOLING,
         "view": VIEW,
         "factory": FACTORY,
+        "movement": MOVEMENT,
     }.items()
     for op in ops
 }

@@ -50,7 +50,7 @@ def _node_flops(node: Node, specs: Specs) -> int:
     kind = kind_of(node.op)
     written = node.outputs[0].numel if node.outputs else 0
     first = read[0].numel if read else 0
-    if kind in {"view", "factory"} or node.op in PARTIAL or node.op == "to":
+    if kind in {"view", "factory", "movement"} or node.op == "to":
         return 0
     if kind in {"contraction", "convolution", "attention"}:
         return _contraction_flops(node, kind, read, written)
