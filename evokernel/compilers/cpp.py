@@ -191,7 +191,7 @@ class CppCompiler:
         self._is_proven = True
 
     def _answer(self, entry: Entry, name: str, cached: bool) -> Artefact | BuildFailure:
-        log = entry.log.replace(KERNEL, name)
+        log = entry.log.replace(KERNEL, name)[:_LOG_CHARS]
         diagnostics = _named(entry.diagnostics, name)
         if entry.library:
             return Artefact(

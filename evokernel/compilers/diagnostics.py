@@ -28,7 +28,7 @@ _ORIGIN = re.compile(
     r"(?:\s+(?:recursively )?required .*)?"
 )
 _NEW_CONTEXT = re.compile(r"In file included from |.*: In |.*: At ")
-_UNDEFINED = re.compile(r".*undefined (?:reference to|symbol:?) [`'\"]?(?P<symbol>.+?)['\"]?")
+_UNDEFINED = re.compile(r".*undefined (?:reference to|symbol:?) [`'\"]?(?P<symbol>.+?)[`'\"]?")
 _LINKER = re.compile(r"(?:\S*/)?(?:ld|ld\.\w+|mold|collect2): (?:error: )?(?P<text>.+)")
 _ASSEMBLER = re.compile(r"\S+\.s:\d+: Error: (?P<text>.+)")
 _LINKER_NOISE = re.compile(r".*in function .*:|.*returned \d+ exit status|.*: in function .*")
@@ -52,8 +52,10 @@ def parse(output: str, source: str) -> tuple[Diagnostic, ...]:
         header stands at the kernel's line that led there, where the compiler told.
     """
     lines = source.splitlines()
+    quoted = {line.strip() for line in lines}  # a compiler's excerpt is no message
+    told = [text for text in output.splitlines() if text.strip() not in quoted]
     found: dict[tuple[object, ...], Diagnostic] = {}
-    for diagnostic in _read(output.splitlines(), lines):
+    for diagnostic in _read(told, lines):
         found.setdefault(_identity(diagnostic), diagnostic)
     return tuple(sorted(found.values(), key=lambda d: d.severity != "error")[:_MOST])
 
@@ -106,7 +108,7 @@ def _read(output: Iterable[str], source: list[str]) -> Iterator[Diagnostic]:
                 pending = message
         elif (place := _ORIGIN.fullmatch(text)) and place["file"] == KERNEL:
             origin = int(place["line"])
-        elif linked := _tool(text, source):
+        elif not text[:1].isspace() and (linked := _tool(text, source)):
             yield linked
     if pending:
         yield _located(pending, None, source)
@@ -139,6 +141,8 @@ def _tool(text: str, source: list[str]) -> Diagnostic | None:
     if assembler := _ASSEMBLER.fullmatch(text):
         return failure(f"the assembler refuses it: {assembler['text']}")
     if (linker := _LINKER.fullmatch(text)) and not _LINKER_NOISE.fullmatch(text):
+        if linker["text"].startswith("warning: "):
+            return failure(linker["text"]).model_copy(update={"severity": "warning"})
         return failure(f"the linker refuses it: {linker['text']}")
     return None
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from evokernel.frozen import Frozen
 
 _OUTPUT_FILE = "output.txt"
-_GONE_WITHIN_S = 1.0
+_GONE_WITHIN_S = 5.0
 # A shell sets the limits and becomes the compiler: code between fork and exec is not safe in a
 # process with threads, and limits set from outside come too late for the compiler's children.
 _LIMITED = 'ulimit -c 0; ulimit -v "$1"; ulimit -t "$2"; ulimit -f "$3"; shift 3; exec "$@"'
@@ -100,7 +100,19 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
     deadline = time.monotonic() + _GONE_WITHIN_S
-    with contextlib.suppress(ProcessLookupError):
-        while time.monotonic() < deadline:  # the kernel ends killed children a moment later
-            os.killpg(process.pid, 0)
-            time.sleep(0.002)
+    while _is_running(process.pid) and time.monotonic() < deadline:
+        time.sleep(0.002)  # the kernel ends killed processes a moment later
+
+
+def _is_running(group: int) -> bool:
+    """Whether a process of the group still runs; one that only waits to be collected does not."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it ended meanwhile
+            state, _, its_group = place.read_text().rpartition(")")[2].split()[:3]
+            if int(its_group) == group and state not in "ZX":
+                return True
+    return False
