@@ -11,7 +11,7 @@ from evokernel.graphs.selection import Plan
 from evokernel.graphs.state import Services
 from evokernel.memory.harvest import Scene, harvest
 from evokernel.memory.rewards import Reward, draft_reward, refine_reward
-from evokernel.record import Ending, RunRecord
+from evokernel.record import RunRecord
 
 
 def scene(services: Services, proposer: str | None = None) -> Scene:
@@ -61,15 +61,7 @@ def learn(services: Services, number: int) -> Attempt:
         _enter_start_point(services, attempt, reward)
     if reward:
         _give(services, attempt, reward)
-    ending = Ending(
-        number=number,
-        step=plan.step,
-        trajectory=plan.trajectory,
-        shown=plan.shown,
-        reward=attempt.reward,
-        repeats=twin.number if twin else None,
-    )
-    record.save(number, "attempt", ending)
+    record.close_attempt(attempt, twin.number if twin else None)
     return attempt
 
 

@@ -17,9 +17,10 @@ from evokernel.graphs import claims, learning, selection
 from evokernel.graphs.budget import spent
 from evokernel.graphs.selection import Plan
 from evokernel.graphs.state import Services, State
+from evokernel.memory.experience import Experience
+from evokernel.memory.harvest import harvest
 from evokernel.memory.retrieval import Query
 from evokernel.proposers import Exhausted, Request
-from evokernel.record import Skipped
 
 Verdict = TypeVar("Verdict", Evaluation, Evaluation | None)
 
@@ -67,7 +68,9 @@ def _informed(services: Services, plan: Plan) -> Plan:
     """The plan with what memory brings back for it; the user's own kernel is in need of nothing."""
     if plan.start is not None:
         return plan
-    return plan.model_copy(update={"shown": services.memory.recall(_query(services, plan)).ids})
+    retrieval = services.memory.recall(_query(services, plan))
+    services.recalled.update(zip(retrieval.ids, retrieval.experiences, strict=True))
+    return plan.model_copy(update={"shown": retrieval.ids})
 
 
 def _query(services: Services, plan: Plan) -> Query:
@@ -86,6 +89,8 @@ def _query(services: Services, plan: Plan) -> Query:
         run=services.record.id,
         step=plan.step,
         seed=services.config.search.seed,
+        # A start point is in the request already; nobody needs to be shown it twice.
+        exclude=() if parent is None else tuple(e.id for e in harvest(parent, scene)),
     )
 
 
@@ -107,7 +112,7 @@ def _propose(state: State, services: Services) -> State:
     try:
         proposal = _given(services, plan) or _asked(services, plan)
     except Exhausted:
-        record.save(number, "skipped", Skipped(number=number, option=plan.option))
+        record.close_in_vain(number, plan.option)
         record.event("skipped", number=number, why=plan.why)
         return {"status": SKIPPED}
     record.save_proposal(number, proposal)
@@ -164,8 +169,12 @@ def _request(services: Services, plan: Plan, parents: tuple[str, ...]) -> Reques
         parents=tuple(_attempt_of(services, sha) for sha in parents),
         children=tuple(children),
         tried=tuple(claims.first_with(attempts)),
-        shown=tuple(services.memory.get(id).experience for id in plan.shown),
+        shown=tuple(_experience(services, id) for id in plan.shown),
     )
+
+
+def _experience(services: Services, id: str) -> Experience:
+    return services.recalled.get(id) or services.memory.get(id).experience
 
 
 def _attempt_of(services: Services, sha: str) -> Attempt:
@@ -252,7 +261,7 @@ def profile(state: State, runtime: Runtime[Services]) -> State:
         candidate = record.proposal(number).candidate
         digest = services.evaluator.profile(candidate, evaluation).profile
         if digest:
-            record.save(number, "profile", digest)
+            record.save_profile(number, digest)
             record.event("profiled", number=number, bound_by=digest.bound_by)
     return {}
 

@@ -5,7 +5,7 @@ folder. A checkpoint that carried them would be written anew at every node and g
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any, Protocol, TypedDict
 
@@ -14,6 +14,7 @@ from langgraph.runtime import Runtime
 from evokernel.bench import Evaluator
 from evokernel.config import RunConfig
 from evokernel.errors import EvoKernelError
+from evokernel.memory.experience import Experience
 from evokernel.memory.store import Memory
 from evokernel.opgraph import OpGraph
 from evokernel.proposers import Proposer
@@ -47,6 +48,8 @@ class Services:
     evaluator: Evaluator
     proposer: Proposer
     memory: Memory
+    recalled: dict[str, Experience] = field(default_factory=dict)
+    """What memory brought back in this process, by id: spares asking it again a node later."""
 
     @property
     def config(self) -> RunConfig:

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from evokernel.attempt import Candidate, Proposal, Stage, Usage
+from evokernel.attempt import Attempt, Candidate, Proposal, Stage, Usage
 from evokernel.config import Budget, RunConfig, SearchConfig
 from evokernel.errors import RecordError
 from evokernel.evaluation import Interval, Profile, Promotion, Status
-from evokernel.record import Ending, RunRecord, Skipped
+from evokernel.record import RunRecord
 from evokernel.testing import FakeClock, fake_evaluation, fake_graph, fake_kernel, fake_task
 
 TASK = fake_task()
@@ -41,8 +41,11 @@ def add_attempt(record: RunRecord, number: int, source: str) -> None:
     made = proposal(source)
     record.save_proposal(number, made)
     record.save_evaluation(number, fake_evaluation(made.candidate, TASK))
-    ending = Ending(number=number, step=f"{record.id}/{number}", trajectory=0, reward=1.0)
-    record.save(number, "attempt", ending)
+    evaluation, step = record.evaluation(number), f"{record.id}/{number}"
+    attempt = Attempt(
+        number=number, step=step, trajectory=0, proposal=made, evaluation=evaluation, reward=1.0
+    )
+    record.close_attempt(attempt)
 
 
 def test_new_run_can_be_read_back(record, config):
@@ -105,7 +108,7 @@ def test_evaluation_comes_back_with_its_profile(record):
     whole = evaluation.model_copy(update={"profile": profile})
     record.save_evaluation(1, evaluation)
     assert record.evaluation(1) == evaluation
-    record.save(1, "profile", profile)
+    record.save_profile(1, profile)
     assert record.evaluation(1) == whole
     record.save_evaluation(2, whole)
     assert record.evaluation(2) == whole
@@ -118,7 +121,7 @@ def test_step_counts_once_it_is_closed(record):
     assert record.attempts() == ()
     add_attempt(record, 1, fake_kernel())
     assert record.next_number() == 2
-    record.save(2, "skipped", Skipped(number=2, option="draft"))
+    record.close_in_vain(2, "draft")
     assert record.next_number() == 3
     add_attempt(record, 3, fake_kernel(2.0))
     for reader in (record, RunRecord.open(record.path)):

@@ -103,7 +103,11 @@ class RunRecord:
         self._clock = clock
         self._before = 0.0  # seconds of the run's earlier sessions
         self._began = clock.monotonic()
-        self._attempts: dict[int, Attempt] = {}
+        self._is_writer = False
+        # What the folder holds as well; only a writer may trust it without looking.
+        self._closed: dict[int, Attempt | Skipped] | None = None
+        self._batches: list[tuple[Promotion, ...]] | None = None
+        self._at_hand: dict[tuple[str, int], Frozen] = {}
 
     @classmethod
     def create(
@@ -140,7 +144,9 @@ class RunRecord:
         for index, source in enumerate(sources, start=1):
             folder.write(f"start/{index}.py", source)
         folder.write("run.json", header.model_dump_json(indent=2))
-        return cls(folder, header, clock)
+        record = cls(folder, header, clock)
+        record._is_writer = True
+        return record
 
     @classmethod
     def open(cls, path: Path, clock: Clock | None = None) -> "RunRecord":
@@ -163,6 +169,7 @@ class RunRecord:
         """
         record = cls.open(path, clock)
         record._folder.lock()
+        record._is_writer = True
         record._folder.drop_torn_line("events.jsonl")
         record._before = max((float(event["elapsed"]) for event in record.events()), default=0.0)
         return record
@@ -210,7 +217,7 @@ class RunRecord:
 
     def save_baselines(self, median_ms: dict[str, float]) -> None:
         """Store the times to beat, milliseconds by name."""
-        self._folder.write("baselines.json", json.dumps(median_ms), precious=True)
+        self._folder.write("baselines.json", json.dumps(median_ms))
 
     def baselines(self) -> dict[str, float] | None:
         """The times to beat, milliseconds by name; None before they were measured."""
@@ -242,8 +249,7 @@ class RunRecord:
 
     def next_number(self) -> int:
         """Number of the step that is under way or comes next."""
-        closed = (n for n in reversed(self._folder.numbers("attempts")) if self._is_closed(n))
-        return next(closed, 0) + 1
+        return max(self._closed_steps(), default=0) + 1
 
     def save(self, number: int, name: str, value: Frozen, *, precious: bool = False) -> None:
         """Store one record of a step; a `precious` one survives a power cut, too."""
@@ -264,6 +270,7 @@ class RunRecord:
 
     def save_proposal(self, number: int, proposal: Proposal) -> None:
         """Store what the proposer handed over, its texts as files of their own."""
+        is_paid = proposal.usage.tokens_out > 0
         texts = {
             "candidate.py": proposal.candidate.source,
             "prompt.md": proposal.prompt,
@@ -271,11 +278,12 @@ class RunRecord:
         }
         for name, text in texts.items():
             if text or name == "candidate.py":
-                self._folder.write(_named(number, name), text, precious=True)
+                self._folder.write(_named(number, name), text, precious=is_paid)
         candidate = Candidate(source="", backend=proposal.candidate.backend)
         bare = proposal.model_copy(update={"candidate": candidate, "prompt": "", "reply": ""})
         # Last: from here on the proposal counts, and everything that belongs to it is there.
-        self.save(number, "proposal", bare, precious=True)
+        self.save(number, "proposal", bare, precious=is_paid)
+        self._at_hand["proposal", number] = proposal
 
     def proposal(self, number: int) -> Proposal:
         """The stored proposal of a step.
@@ -283,6 +291,8 @@ class RunRecord:
         Raises:
             RecordError: when it is missing or damaged.
         """
+        if isinstance(known := self._at_hand.get(("proposal", number)), Proposal):
+            return known
         bare = self.load(number, "proposal", Proposal)
         source = self._folder.read(_named(number, "candidate.py"))
         texts = {
@@ -297,8 +307,13 @@ class RunRecord:
         """Store the verdict on a step's candidate; its profile is a file of its own."""
         if evaluation.profile:
             self.save(number, "profile", evaluation.profile)
-        bare = evaluation.model_copy(update={"profile": None})
-        self.save(number, "evaluation", bare, precious=True)
+        self.save(number, "evaluation", evaluation.model_copy(update={"profile": None}))
+        self._at_hand["evaluation", number] = evaluation
+
+    def save_profile(self, number: int, profile: Profile) -> None:
+        """Store what bounds a step's kernel."""
+        self.save(number, "profile", profile)
+        self._at_hand.pop(("evaluation", number), None)
 
     def evaluation(self, number: int) -> Evaluation:
         """The stored evaluation of a step, its profile included.
@@ -306,50 +321,80 @@ class RunRecord:
         Raises:
             RecordError: when it is missing or damaged.
         """
+        if isinstance(known := self._at_hand.get(("evaluation", number)), Evaluation):
+            return known
         evaluation = self.load(number, "evaluation", Evaluation)
         if not self.has(number, "profile"):
             return evaluation
         return evaluation.model_copy(update={"profile": self.load(number, "profile", Profile)})
 
-    def attempt(self, number: int) -> Attempt | None:
-        """One finished attempt, or None where there is none of that number."""
-        if number not in self._attempts:
-            if not self.has(number, "attempt"):
-                return None
-            ending = self.load(number, "attempt", Ending)
-            self._attempts[number] = Attempt(
-                **ending.model_dump(exclude={"repeats"}),
-                proposal=self.proposal(number),
-                evaluation=self.evaluation(number),
-            )
-        return self._attempts[number]
+    def close_attempt(self, attempt: Attempt, repeats: int | None = None) -> None:
+        """Close a step whose candidate was judged; `repeats` is the attempt that had it before."""
+        names = set(Ending.model_fields) - {"repeats"}
+        ending = Ending(**attempt.model_dump(include=names), repeats=repeats)
+        self.save(attempt.number, "attempt", ending)
+        self._close(attempt.number, attempt)
+
+    def close_in_vain(self, number: int, option: str) -> None:
+        """Close a step for which the proposer had nothing new; `option` is what it was asked."""
+        skipped = Skipped(number=number, option=option)
+        self.save(number, "skipped", skipped)
+        self._close(number, skipped)
 
     def attempts(self) -> tuple[Attempt, ...]:
         """Every finished attempt, in order."""
-        found = (self.attempt(number) for number in self._folder.numbers("attempts"))
-        return tuple(attempt for attempt in found if attempt)
+        closed = self._closed_steps()
+        return tuple(a for _, a in sorted(closed.items()) if isinstance(a, Attempt))
+
+    def attempt(self, number: int) -> Attempt | None:
+        """One finished attempt, or None where there is none of that number."""
+        found = self._closed_steps().get(number)
+        return found if isinstance(found, Attempt) else None
 
     def skipped(self) -> tuple[str, ...]:
         """What the proposer was asked for in vain, in order."""
-        numbers = self._folder.numbers("attempts")
-        vain = (number for number in numbers if self.has(number, "skipped"))
-        return tuple(self.load(number, "skipped", Skipped).option for number in vain)
+        closed = self._closed_steps()
+        return tuple(s.option for _, s in sorted(closed.items()) if isinstance(s, Skipped))
 
-    def _is_closed(self, number: int) -> bool:
-        return self.has(number, "attempt") or self.has(number, "skipped")
+    def _close(self, number: int, how: Attempt | Skipped) -> None:
+        self._closed_steps()[number] = how
+        self._at_hand.clear()
+
+    def _closed_steps(self) -> dict[int, Attempt | Skipped]:
+        if self._closed is None or not self._is_writer:
+            known = self._closed or {}
+            numbers = self._folder.numbers("attempts")
+            found = {n: known.get(n) or self._read_closed(n) for n in numbers}
+            self._closed = {n: closed for n, closed in found.items() if closed}
+        return self._closed
+
+    def _read_closed(self, number: int) -> Attempt | Skipped | None:
+        if self.has(number, "skipped"):
+            return self.load(number, "skipped", Skipped)
+        if not self.has(number, "attempt"):
+            return None
+        return Attempt(
+            **self.load(number, "attempt", Ending).model_dump(exclude={"repeats"}),
+            proposal=self.proposal(number),
+            evaluation=self.evaluation(number),
+        )
 
     # -- promotion and the best --------------------------------------------------------------------
 
     def save_promotions(self, answers: tuple[Promotion, ...]) -> None:
         """Store the answers to one batch of claims, all or none."""
-        number = len(self._folder.numbers("promotions")) + 1
+        number = len(self.batches()) + 1
         text = Batch(answers=answers).model_dump_json(indent=1)
-        self._folder.write(f"promotions/{number:03}.json", text, precious=True)
+        self._folder.write(f"promotions/{number:03}.json", text)
+        if self._batches is not None:
+            self._batches.append(answers)
 
     def batches(self) -> tuple[tuple[Promotion, ...], ...]:
         """Every batch of claims that was looked at again, in order."""
-        numbers = self._folder.numbers("promotions")
-        return tuple(self._folder.parse(f"promotions/{n:03}.json", Batch).answers for n in numbers)
+        if self._batches is None or not self._is_writer:
+            names = (f"promotions/{n:03}.json" for n in self._folder.numbers("promotions"))
+            self._batches = [self._folder.parse(name, Batch).answers for name in names]
+        return tuple(self._batches)
 
     def promotions(self) -> tuple[Promotion, ...]:
         """Every claim that was looked at again, in order."""

@@ -1,7 +1,8 @@
 """Owns how a run folder is written: whole files, whole lines, one process at a time.
 
 A file is written under another name and renamed, so that a reader and a resumed run see it whole or
-not at all. `precious` files, which cost money or machine time, survive a power cut too.
+not at all. After a power cut a young file may be empty, which counts as not there; `precious` ones
+(somebody paid for them) survive even that.
 """
 
 import fcntl
@@ -72,7 +73,8 @@ class Folder:
         path = self.path / name
         half = path.with_name(f".{path.name}.part")
         with _translated(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
+            if not path.parent.exists():
+                path.parent.mkdir(parents=True, exist_ok=True)
             with half.open("wb") as file:
                 file.write(text.encode("utf-8", "replace"))
                 if precious:
@@ -105,8 +107,9 @@ class Folder:
             file.truncate(file.read().rfind(b"\n") + 1)
 
     def has(self, name: str) -> bool:
-        """Whether there is such a file."""
-        return (self.path / name).exists()
+        """Whether there is such a file, with something in it."""
+        path = self.path / name
+        return path.exists() and path.stat().st_size > 0
 
     def numbers(self, name: str) -> list[int]:
         """The numbers that entries of a subfolder have as names, sorted."""
