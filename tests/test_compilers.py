@@ -297,6 +297,11 @@ print("entries:", [*folder.glob("kernels/*/*.json")])
         ("#include <vector>\n\nstd::vector<int&> v;\n", 3, "(in bits/new_allocator.h:"),
         ("float g(float);\nfloat f() { return g(1); }\n", 1, "undefined reference to `g(float)`"),
         ('int f() {\n  asm("frobnicate");\n  return 1;\n}\n', None, "no such instruction"),
+        (
+            "// page one\f// page two\nint f() { return g; }\n",
+            2,
+            "'g' was not declared in this scope",
+        ),
         ("#error the author's own words\n", 1, "#error the author's own words"),
     ],
 )
@@ -305,7 +310,7 @@ def test_error_names_line_and_message(compiler, source, line, message):
     first = result.diagnostics[0]
     assert (first.severity, first.file, first.line) == ("error", "kernel_0.cpp", line)
     assert message in first.message
-    assert first.excerpt == (source.splitlines()[line - 1].strip() if line else None)
+    assert first.excerpt == (source.split("\n")[line - 1].strip() if line else None)
     assert not result.timed_out
 
 

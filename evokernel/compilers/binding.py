@@ -66,7 +66,7 @@ def faults(kernel: KernelSource) -> tuple[Diagnostic, ...]:
     if not found:
         message = 'no extern "C" function for Python to call'
         return (Diagnostic(severity="error", message=message, file=kernel.name),)
-    lines = kernel.source.splitlines()
+    lines = kernel.source.split("\n")
     return tuple(
         Diagnostic(
             severity="error",

@@ -51,9 +51,9 @@ def parse(output: str, source: str) -> tuple[Diagnostic, ...]:
         Errors first, then warnings, each once, capped in number and length. An error inside a
         header stands at the kernel's line that led there, where the compiler told.
     """
-    lines = source.splitlines()
+    lines = source.split("\n")  # as compilers count: a form feed ends no line
     quoted = {line.strip() for line in lines}  # a compiler's excerpt is no message
-    told = [text for text in output.splitlines() if text.strip() not in quoted]
+    told = [text for text in output.split("\n") if text.strip() not in quoted]
     found: dict[tuple[object, ...], Diagnostic] = {}
     for diagnostic in _read(told, lines):
         found.setdefault(_identity(diagnostic), diagnostic)
