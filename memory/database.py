@@ -2,18 +2,20 @@
 
 import os
 import sqlite3
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Self
+from threading import RLock
+from typing import Any, Self
 
 import sqlalchemy
-from sqlalchemy import Connection, Engine, event, insert, select, update
+from sqlalchemy import Connection, Engine, Table, event, insert
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry, StaticPool
 
 from evokernel.errors import StoreError
-from evokernel.memory import tables
+from evokernel.memory import statements, tables
 
 FILE = "journal.sqlite"
 """Name of the SQLite file in the memory's folder."""
@@ -34,6 +36,8 @@ class Database:
 
     def __init__(self, engine: Engine, label: str) -> None:
         self._engine = engine
+        self._connection: Connection | None = None
+        self._lock = RLock()
         self.label = label
         """The place as shown in messages."""
 
@@ -61,22 +65,38 @@ class Database:
     @contextmanager
     def read(self) -> Iterator[Connection]:
         """One consistent view of the journal."""
-        with self._explained(), self._engine.connect() as connection:
-            yield connection
-
-    @contextmanager
-    def write(self) -> Iterator[Connection]:
-        """One transaction at a time over all processes; commits on leaving."""
-        with self._explained(), self._engine.connect() as connection:
-            connection = connection.execution_options(writes=True)
+        with self._lock, self._explained():
+            connection = self._kept()
             with connection.begin():
-                # This row lock keeps event numbers in commit order where BEGIN locks nothing.
-                connection.execute(update(tables.clock).values(value=tables.clock.c.value))
                 yield connection
 
+    @contextmanager
+    def write(self) -> Iterator["Transaction"]:
+        """One transaction at a time over all processes; commits on leaving."""
+        with self._lock, self._explained():
+            connection = self._kept()
+            connection.info["writes"] = True
+            try:
+                with connection.begin():
+                    transaction = Transaction(connection)
+                    yield transaction
+                    transaction.set_clock()
+            finally:
+                connection.info["writes"] = False
+
     def close(self) -> None:
-        """Let go of every connection."""
-        self._engine.dispose()
+        """Let go of the connection."""
+        with self._lock:
+            if self._connection is not None:
+                self._connection.close()
+                self._connection = None
+            self._engine.dispose()
+
+    def _kept(self) -> Connection:
+        """One connection for all: fetching one from the pool costs more than most statements."""
+        if self._connection is None:
+            self._connection = self._engine.connect()
+        return self._connection
 
     def _inspect(self, path: Path) -> None:
         try:
@@ -92,9 +112,7 @@ class Database:
                 raise StoreError(_damaged(path, str(found)))
             if not sqlalchemy.inspect(connection).has_table("meta"):
                 raise StoreError(_damaged(path, "the table `meta` is missing"))
-            schema = connection.scalar(
-                select(tables.meta.c.value).where(tables.meta.c.name == "schema")
-            )
+            schema = connection.scalar(statements.NOTE, {"name": "schema"})
         if schema != tables.SCHEMA:
             raise StoreError(
                 f"the memory `{path}` has tables of version `{schema}`, this EvoKernel reads "
@@ -107,12 +125,41 @@ class Database:
         try:
             yield
         except sqlalchemy.exc.DBAPIError as error:
+            raise StoreError(_explain(self.label, error.orig or error)) from error
+        except sqlite3.Error as error:  # from our own BEGIN
             raise StoreError(_explain(self.label, error)) from error
+
+
+class Transaction:
+    """Writes events with rising numbers; nobody else writes at the same time."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self._before = self._last = connection.scalars(statements.LOCKED_CLOCK).one()
+
+    def append(self, table: Table, columns: Mapping[str, Any]) -> None:
+        """Write one event with the next number and the time, Unix seconds."""
+        self._last += 1
+        event = {"seq": self._last, "at": time.time(), **columns}
+        self.connection.execute(statements.INSERT[table], event)
+
+    def append_once(self, table: Table, columns: Mapping[str, Any]) -> bool:
+        """The same unless the event was written before; False if so."""
+        if self.connection.scalar(statements.KNOWN[table], columns) is not None:
+            return False
+        self.append(table, columns)
+        return True
+
+    def set_clock(self) -> None:
+        """Note the number of the last event."""
+        if self._last != self._before:
+            self.connection.execute(statements.SET_CLOCK, {"last": self._last})
 
 
 def _engine(path: Path) -> Engine:
     return sqlalchemy.create_engine(
-        sqlalchemy.URL.create("sqlite", database=str(path)), connect_args={"timeout": BUSY_S}
+        sqlalchemy.URL.create("sqlite", database=str(path)),
+        connect_args={"timeout": BUSY_S, "check_same_thread": False},
     )
 
 
@@ -129,8 +176,9 @@ def _tuned(engine: Engine) -> Engine:
 
     @event.listens_for(engine, "begin")
     def _begin(connection: Connection) -> None:
-        writes = connection.get_execution_options().get("writes", False)
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+        driver = connection.connection.driver_connection
+        assert isinstance(driver, sqlite3.Connection)
+        driver.execute("BEGIN IMMEDIATE" if connection.info.get("writes") else "BEGIN")
 
     return engine
 
@@ -175,10 +223,10 @@ def _make_tables(database: Database) -> None:
         connection.execute(insert(tables.clock).values(id=1, value=0))
 
 
-def _explain(place: str, error: sqlalchemy.exc.DBAPIError) -> str:
+def _explain(place: str, error: BaseException) -> str:
     """Say in words what SQLite's error code means; the code is typed, the message is not read."""
-    name = getattr(error.orig, "sqlite_errorname", "") or ""
-    detail = str(error.orig)
+    name = str(getattr(error, "sqlite_errorname", ""))
+    detail = str(error)
     if name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")):
         return _damaged(place, detail)
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):

@@ -4,12 +4,10 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Row
-
 from evokernel.attempt import Stage
 from evokernel.config import MemoryConfig
 from evokernel.memory.experience import Entry
-from evokernel.memory.journal import Journal
+from evokernel.memory.journal import Columns, Journal
 from evokernel.memory.policies import PoolItem, policy_of
 from evokernel.memory.retrieval import GATE, Choice, Query, Recalled, Retrieval, choose, dice
 from evokernel.memory.shelf import Shelf
@@ -29,8 +27,12 @@ class Recaller:
         """K = lambda N."""
         return self._config.pool_factor * self._slots(stage)
 
-    def choose(self, query: Query, near: Sequence[tuple[str, float]], values: Values) -> None:
-        """Choose among the neighbours (ids with similarities, best first) and log it."""
+    def choose(self, query: Query, near: Sequence[tuple[str, float]], values: Values) -> Columns:
+        """Choose among the neighbours (ids with similarities, best first) and log it.
+
+        Returns:
+            What was logged, by column: another process's choice where it was first.
+        """
         pool = [
             self._item(id, similarity, query.stage, values)
             for id, similarity in near
@@ -39,19 +41,21 @@ class Recaller:
         contents = [self._shelf.cards[item.id].content for item in pool]
         rng = dice(query.seed, query.step, "recall")
         choices = choose(pool, contents, self._policy, self._slots(query.stage), rng)
-        self._journal.add_retrieval(
-            step=query.step,
-            run=query.run,
-            task=query.task,
-            stage=query.stage.value,
-            backend=query.backend,
-            policy=self._policy.name,
-            parameters=json.dumps(self._parameters(query.stage)),
-            bank_version=self._shelf.watermark,
-            seed=query.seed,
-            pool=json.dumps([item.model_dump() for item in pool]),
-            chosen=json.dumps([_plain(choice) for choice in choices]),
-        )
+        columns: Columns = {
+            "step": query.step,
+            "run": query.run,
+            "task": query.task,
+            "stage": query.stage.value,
+            "backend": query.backend,
+            "policy": self._policy.name,
+            "parameters": json.dumps(self._parameters(query.stage)),
+            "bank_version": self._shelf.watermark,
+            "seed": query.seed,
+            "pool": json.dumps([item.model_dump() for item in pool]),
+            "chosen": json.dumps([_plain(choice) for choice in choices]),
+        }
+        is_new = self._journal.add_retrieval(columns)
+        return columns if is_new else self._journal.retrieval(query.step) or columns
 
     def _slots(self, stage: Stage) -> int:
         config = self._config
@@ -74,22 +78,22 @@ class Recaller:
         return item.model_copy(update={"score": self._policy.score(item)})
 
 
-def chosen_ids(row: Row[Any]) -> tuple[str, ...]:
+def chosen_ids(row: Columns) -> tuple[str, ...]:
     """Ids of what a recorded retrieval showed."""
-    return tuple(choice["id"] for choice in json.loads(row.chosen))
+    return tuple(choice["id"] for choice in json.loads(row["chosen"]))
 
 
-def read_back(row: Row[Any], entries: Sequence[Entry]) -> Retrieval:
+def read_back(row: Columns, entries: Sequence[Entry]) -> Retrieval:
     """A recorded retrieval, with the experiences of `chosen_ids`."""
-    pairs = zip(entries, json.loads(row.chosen), strict=True)
+    pairs = zip(entries, json.loads(row["chosen"]), strict=True)
     return Retrieval(
-        step=row.step,
-        stage=Stage(row.stage),
-        policy=row.policy,
-        parameters=json.loads(row.parameters),
-        bank_version=row.bank_version,
-        seed=row.seed,
-        pool=tuple(PoolItem(**item) for item in json.loads(row.pool)),
+        step=row["step"],
+        stage=Stage(row["stage"]),
+        policy=row["policy"],
+        parameters=json.loads(row["parameters"]),
+        bank_version=row["bank_version"],
+        seed=row["seed"],
+        pool=tuple(PoolItem(**item) for item in json.loads(row["pool"])),
         chosen=tuple(
             Recalled(experience=entry.experience, **_without_id(choice)) for entry, choice in pairs
         ),

@@ -7,7 +7,7 @@ import numpy as np
 
 from evokernel.errors import StoreError
 from evokernel.memory.experience import ExperienceStatus, Kind
-from evokernel.memory.journal import Journal, Vector
+from evokernel.memory.journal import Journal, News, Vector
 from evokernel.memory.retrieval import Query
 
 
@@ -50,22 +50,26 @@ class Shelf:
         self._rows: dict[str, int] = {}
         self._matrix = np.zeros((0, dimension), dtype=np.float32)
 
-    def sync(self) -> None:
-        """Take in what any process has written since the last call."""
-        # The version first: an event that lands in between is read again next time, not lost.
-        version = self._journal.version()
-        if version == self.watermark:
-            return
-        for row in self._journal.experiences_after(self.watermark):
-            values = row._mapping
-            self.cards[row.id] = Card(*(values[field] for field in Card._fields))
-        for row in self._journal.statuses_after(self.watermark):
+    def take_in(self, news: News) -> None:
+        """Learn what any process has written; learning a thing twice does no harm."""
+        for row in news.experiences:
+            columns = row._mapping
+            self.cards[row.id] = Card(*(columns[field] for field in Card._fields))
+        for row in news.statuses:
             self.statuses[row.experience] = ExperienceStatus(row.status)
             self.reasons[row.experience] = row.reason
             self.changed[row.experience] = row.seq
             if row.measurement:
                 self.measurements[row.experience] = row.measurement
-        self.watermark = version
+        self.watermark = news.version
+
+    def keep_vector(self, id: str, vector: Vector) -> None:
+        """Remember the embedding of an experience that is being added."""
+        if id not in self._rows:
+            row = len(self._rows)
+            self._grow(row + 1)
+            self._matrix[row] = vector
+            self._rows[id] = row
 
     def forget_vectors(self) -> None:
         """Fetch every vector again when it is next needed."""
@@ -126,11 +130,8 @@ class Shelf:
                 f"the memory `{self._journal.label}` has no embedding of `{lost[0]}`: "
                 "`evokernel memory rebuild` makes all of them anew"
             )
-        used = len(self._rows)
-        self._grow(used + len(missing))
-        for row, id in enumerate(missing, start=used):
-            self._matrix[row] = found[id]
-            self._rows[id] = row
+        for id in missing:
+            self.keep_vector(id, found[id])
 
     def _grow(self, rows: int) -> None:
         """Double the room, so that adding one by one stays cheap."""

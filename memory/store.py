@@ -15,13 +15,12 @@ from evokernel.memory.catch_up import catch_up, is_behind
 from evokernel.memory.embedding import Embedder, Situation, StructuralEmbedder, label
 from evokernel.memory.experience import Experience, ExperienceStatus
 from evokernel.memory.index import VectorIndex
-from evokernel.memory.journal import Addition, Journal, Verdict
+from evokernel.memory.journal import Addition, Columns, Journal, Verdict
 from evokernel.memory.policies import policy_of
 from evokernel.memory.pool import nearest
 from evokernel.memory.recaller import Recaller, chosen_ids, read_back
 from evokernel.memory.retrieval import Query, Retrieval, dice
 from evokernel.memory.rewards import Reward
-from evokernel.memory.start_points import Pick
 from evokernel.memory.view import View
 from evokernel.opgraph import OpGraph
 
@@ -96,11 +95,11 @@ class Memory(View):
     def recall(self, query: Query) -> Retrieval:
         """Choose what to show for one step, and log it; the same step gets the recorded choice."""
         with self._lock:
-            if self._journal.retrieval(query.step):
-                return self._recorded(query.step)
             self._sync()
-            self._recaller.choose(query, self._neighbours(query), self._values)
-            return self._recorded(query.step)
+            recorded = self._journal.retrieval(query.step)
+            if recorded is None:
+                recorded = self._recaller.choose(query, self._neighbours(query), self._values)
+            return read_back(recorded, self._entries(chosen_ids(recorded)))
 
     def reinforce(self, step: str, stage: Stage, reward: Reward) -> bool:
         """Give the step's reward to every experience that was shown in it.
@@ -165,10 +164,10 @@ class Memory(View):
         """
         with self._lock:
             self._has_written = True
-            self._shelf.sync()
+            self._sync()
             verdicts = [v for promotion in promotions for v in self._verdicts(run, promotion)]
             self._journal.add_statuses(verdicts, step)
-            self._shelf.sync()
+            self._sync()
             active = ExperienceStatus.ACTIVE
             judged = (verdict.experience for verdict in verdicts)
             return tuple(id for id in judged if self._shelf.statuses[id] is active)
@@ -210,7 +209,14 @@ class Memory(View):
         """
         with self._lock:
             self._journal.add_start(
-                run=run, step=step, candidate=candidate, median_ms=median_ms, niche=niche, gain=gain
+                {
+                    "run": run,
+                    "step": step,
+                    "candidate": candidate,
+                    "median_ms": median_ms,
+                    "niche": niche,
+                    "gain": gain,
+                }
             )
 
     def choose_start(
@@ -234,26 +240,28 @@ class Memory(View):
                 table = self._starts(run)
                 rng = dice(seed, step, "start point")
                 picks = table.choose(k, self._config.epsilon, rng, exclude)
-                self._journal.add_choice(
-                    step=step,
-                    run=run,
-                    seed=seed,
-                    pool=json.dumps({p.candidate: table.value(p) for p in table.points}),
-                    chosen=json.dumps([pick.model_dump() for pick in picks]),
-                )
-                recorded = self._journal.choice(step)
-            assert recorded is not None
-            return tuple(Pick(**pick).candidate for pick in json.loads(recorded.chosen))
+                columns: Columns = {
+                    "step": step,
+                    "run": run,
+                    "seed": seed,
+                    "pool": json.dumps({p.candidate: table.value(p) for p in table.points}),
+                    "chosen": json.dumps([pick.model_dump() for pick in picks]),
+                }
+                is_new = self._journal.add_choice(columns)
+                recorded = columns if is_new else self._journal.choice(step) or columns
+            return tuple(pick["candidate"] for pick in json.loads(recorded["chosen"]))
 
     def reward_start(self, run: str, step: str, parent: str, reward: Reward) -> None:
         """Tell a start point how its child did; idempotent by step and parent."""
         with self._lock:
             self._journal.add_start_reward(
-                run=run,
-                step=step,
-                candidate=parent,
-                feasible=reward.feasible,
-                gain=reward.gain,
+                {
+                    "run": run,
+                    "step": step,
+                    "candidate": parent,
+                    "feasible": reward.feasible,
+                    "gain": reward.gain,
+                }
             )
 
     # Upkeep
@@ -274,7 +282,7 @@ class Memory(View):
             StoreError: another process owns the index.
         """
         with self._lock:
-            self._shelf.sync()
+            self._sync()
             if self._index is not None:
                 self._index.remove()
             bodies = self._journal.bodies(tuple(self._shelf.cards))
@@ -289,7 +297,7 @@ class Memory(View):
         with self._lock:
             if self._index is None:
                 return
-            self._shelf.sync()
+            self._sync()
             was_open = self._index.is_open
             if self._index.open():
                 try:
@@ -316,7 +324,8 @@ class Memory(View):
             self._is_closed = True
             try:
                 if self._has_written:
-                    snapshot.save(self._journal, self._synced_values())
+                    self._sync()
+                    snapshot.save(self._journal, self._values)
                     if is_flushed:
                         self._flush_if_behind()
             finally:
@@ -325,7 +334,7 @@ class Memory(View):
                 self._journal.close()
 
     def _flush_if_behind(self) -> None:
-        self._shelf.sync()
+        self._sync()
         if self._index is not None and is_behind(self._shelf, self._index):
             self.flush()
 
@@ -351,11 +360,6 @@ class Memory(View):
             catch_up(self._shelf, self._index)
         return self._index
 
-    def _recorded(self, step: str) -> Retrieval:
-        row = self._journal.retrieval(step)
-        assert row is not None
-        return read_back(row, self._entries(chosen_ids(row)))
-
     def _addition(
         self,
         experience: Experience,
@@ -363,8 +367,8 @@ class Memory(View):
         status: ExperienceStatus,
         reason: str,
     ) -> Addition:
-        vector = self._embed(situation_of(experience, graph)).tolist()
-        return Addition(experience, content_hash(experience), vector, status, reason)
+        vector = self._embed(situation_of(experience, graph))
+        return Addition(experience, content_hash(experience), vector.tolist(), status, reason)
 
     def _verdicts(self, run: str, promotion: Promotion) -> Iterable[Verdict]:
         """What a promotion says about each experience that it means."""

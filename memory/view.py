@@ -14,13 +14,16 @@ from evokernel.memory.embedding import Embedder, Situation, label
 from evokernel.memory.evidence import Evidence, evidence_of
 from evokernel.memory.experience import Entry, Experience, ExperienceStatus, Kind, Measurement
 from evokernel.memory.index import VectorIndex
-from evokernel.memory.journal import Journal, Vector
+from evokernel.memory.journal import Journal, Vector, rewarded
 from evokernel.memory.lineage import Descendant, descendants
 from evokernel.memory.search import Hit, search
 from evokernel.memory.shelf import Card, Shelf
 from evokernel.memory.start_points import StartPoint, StartTable
 from evokernel.memory.stats import Stats, stats_of
-from evokernel.memory.values import Value, Values
+from evokernel.memory.values import Value
+
+SITUATIONS = 1024
+"""Embedded situations that are kept at hand: a run asks for the same few again and again."""
 
 
 class View:
@@ -39,6 +42,7 @@ class View:
         self._embedder = embedder
         self._shelf = Shelf(journal, embedder.dimension)
         self._values = snapshot.load(journal, config.alpha, config.sigma_floor)
+        self._embedded: dict[tuple[Situation, str | None], Vector] = {}
         self._lock = RLock()
 
     def get(self, id: str) -> Entry:
@@ -72,7 +76,7 @@ class View:
         """Experiences that fit all given filters, newest first, without their features."""
         wanted = {"kind": kind, "family": family, "backend": backend, "run": run}
         with self._lock:
-            self._shelf.sync()
+            self._sync()
             ids = [
                 card.id
                 for card in reversed(self._shelf.cards.values())
@@ -86,7 +90,7 @@ class View:
     ) -> tuple[Hit, ...]:
         """Find experiences that are not withdrawn: by words, or by likeness to a situation."""
         with self._lock:
-            self._shelf.sync()
+            self._sync()
             gone = ExperienceStatus.TOMBSTONE
             ids = [id for id, status in self._shelf.statuses.items() if status is not gone]
             if situation is None:
@@ -143,15 +147,12 @@ class View:
 
     def _sync(self) -> None:
         """Take in what this or any other process wrote since the last look."""
-        self._shelf.sync()
-        self._synced_values()
-
-    def _synced_values(self) -> Values:
-        self._values.fold(self._journal.rewards_after(self._values.watermark))
-        return self._values
+        news = self._journal.news(self._shelf.watermark)
+        self._shelf.take_in(news)
+        self._values.fold(rewarded(row) for row in news.rewards)
 
     def _card(self, id: str) -> Card:
-        self._shelf.sync()
+        self._sync()
         if id not in self._shelf.cards:
             near = difflib.get_close_matches(id, self._shelf.cards, n=1)
             hint = f"the nearest is `{near[0]}`" if near else "see `evokernel memory list`"
@@ -159,7 +160,6 @@ class View:
         return self._shelf.cards[id]
 
     def _entries(self, ids: Sequence[str]) -> tuple[Entry, ...]:
-        self._shelf.sync()
         bodies = self._journal.bodies(ids)
         return tuple(self._entry(id, bodies[id]) for id in ids)
 
@@ -176,7 +176,14 @@ class View:
 
     def _embed(self, situation: Situation) -> Vector:
         """The situation's vector, shape (dimension,), float32."""
-        return np.asarray(self._embedder.embed(situation), dtype=np.float32)
+        graph = situation.graph
+        key = situation.model_copy(update={"graph": None}), graph.fingerprint if graph else None
+        if key not in self._embedded:
+            if len(self._embedded) >= SITUATIONS:
+                self._embedded.clear()
+            vector = self._embedder.embed(situation)
+            self._embedded[key] = np.asarray(vector, dtype=np.float32)
+        return self._embedded[key]
 
     def _starts(self, run: str) -> StartTable:
         points, children = self._journal.starts(run)
