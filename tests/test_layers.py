@@ -15,7 +15,8 @@ ROOT = Path(__file__).parent.parent
 ROWS = (
     ("errors", "frozen", "nested", "tasks"),
     ("config", "task", "program", "opgraph", "evaluation", "attempt"),
-    ("jit", "compilers", "memory", "record"),
+    ("compilers", "memory", "record"),
+    ("jit",),
     ("bench", "prompts"),
     ("proposers",),
     ("graphs",),
