@@ -1,7 +1,6 @@
 """Owns `Program`: a task's file, executed; makes its inputs, its module and its outputs."""
 
 import contextlib
-import inspect
 import linecache
 import random
 import sys
@@ -10,6 +9,7 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from evokernel import arguments
 from evokernel.errors import TaskError
 from evokernel.nested import leaves, map_leaves
 from evokernel.opgraph import TensorSpec
@@ -17,6 +17,9 @@ from evokernel.task import Task, Workload
 
 if TYPE_CHECKING:
     import torch
+
+    from evokernel.estimate import MemoryEstimate
+    from evokernel.opgraph import OpGraph
 
 _CASTS = {"fp16": "float16", "bf16": "bfloat16"}
 """Precisions to which inputs and parameters are cast."""
@@ -39,7 +42,7 @@ class Program:
         self.task = task
         self._label = f"`{task.path or task.name}`"
         self.module = self._execute()
-        self._made = self._read_workloads()
+        self._made = self._workloads()
 
     def workloads(self) -> tuple[Workload, ...]:
         """`default`, which is `get_inputs`, then those of `get_workloads` in order."""
@@ -63,17 +66,8 @@ class Program:
         called = f"the inputs of workload `{chosen.name}`"
         with _seeded(chosen.seed if seed is None else seed):
             made = self._guard(called, make)
-        return [self._cast(value) for value in self._arguments(made, called)]
-
-    def shape_inputs(self, workload: Workload | None = None) -> list[Any]:
-        """As `make_inputs`, but of tensors without storage where the file allows that."""
-        from torch._subclasses.fake_tensor import FakeTensorMode
-
-        try:
-            with FakeTensorMode(allow_non_fake_inputs=True):
-                return self.make_inputs(workload)
-        except TaskError:  # the values are looked at, by numpy or in Python
-            return self.make_inputs(workload)
+        found = arguments.of_forward(self.module.Model, made, f"{called} of {self._label}")
+        return [self._cast(value) for value in found]
 
     def init_inputs(self, seed: int = 0) -> tuple[list[Any], dict[str, Any]]:
         """Positional and keyword arguments of the constructor; both empty if the file has none.
@@ -86,17 +80,7 @@ class Program:
             return [], {}
         with _seeded(seed):
             made = self._guard("`get_init_inputs()`", make)
-        match made:
-            case dict():
-                return [], made
-            case [list() | tuple() as args, dict() as kwargs] if self._takes(args, kwargs):
-                return list(args), kwargs
-            case list() | tuple():
-                return list(made), {}
-        raise TaskError(
-            f"`get_init_inputs()` of {self._label} returned a {type(made).__name__}; expected a "
-            "list of positional arguments or a dictionary of keyword arguments."
-        )
+        return arguments.of_constructor(self.module.Model, made, self._label)
 
     def build(self, seed: int = 0, dtype: "torch.dtype | None" = None) -> "torch.nn.Module":
         """Construct the reference module with seeded weights.
@@ -114,7 +98,7 @@ class Program:
         args, kwargs = self.init_inputs(seed)
         with _seeded(seed):
             module = self._guard(
-                "the constructor of `Model`", lambda: self._model()(*args, **kwargs)
+                "the constructor of `Model`", lambda: self.module.Model(*args, **kwargs)
             )
         if not isinstance(module, torch.nn.Module):
             raise TaskError(
@@ -138,7 +122,7 @@ class Program:
         """
         import torch
 
-        self._require_fit(module, inputs)
+        arguments.require_fit(module, inputs, self._label)
         with torch.no_grad():
             outputs = self._guard("`Model.forward`", lambda: module(*inputs))
         self._require_tensors(outputs)
@@ -151,6 +135,14 @@ class Program:
             TaskError: whatever is wrong with the file that only running it shows.
         """
         self.call(self.build(), self.make_inputs(workload))
+
+    def memory_estimate(
+        self, workload: Workload | None = None, graph: "OpGraph | None" = None
+    ) -> "MemoryEstimate":
+        """Bytes that judging this workload takes; see `evokernel.estimate`."""
+        from evokernel.estimate import memory_estimate
+
+        return memory_estimate(self, workload, graph)
 
     def _execute(self) -> ModuleType:
         task = self.task
@@ -170,83 +162,15 @@ class Program:
                 )
         return module
 
-    def _model(self) -> Callable[..., Any]:
-        model: Callable[..., Any] = self.module.Model
-        return model
-
-    def _read_workloads(self) -> list[tuple[Workload, Callable[[], Any]]]:
-        made = [(Workload(name="default", index=0), self.module.get_inputs)]
+    def _workloads(self) -> list[tuple[Workload, Callable[[], Any]]]:
+        made: list[tuple[Workload, Callable[[], Any]]] = [
+            (Workload(name="default", index=0), self.module.get_inputs)
+        ]
         more = getattr(self.module, "get_workloads", None)
-        if more is None:
-            return made
-        listed = self._guard("`get_workloads()`", more)
-        if not isinstance(listed, list | tuple):
-            raise TaskError(
-                f"`get_workloads()` of {self._label} returned a {type(listed).__name__}; "
-                "expected a list."
-            )
-        for index, entry in enumerate(listed, start=1):
-            made.append(self._read_workload(entry, index))
-        if len({workload.name for workload, _ in made}) < len(made):
-            raise TaskError(
-                f"`get_workloads()` of {self._label} uses a name twice (`default` is taken)."
-            )
+        if more is not None:
+            listed = self._guard("`get_workloads()`", more)
+            made += arguments.of_workloads(listed, self._label)
         return made
-
-    def _read_workload(self, entry: Any, index: int) -> tuple[Workload, Callable[[], Any]]:
-        known = {"name", "inputs", "hidden"}
-        if not isinstance(entry, dict) or "inputs" not in entry or set(entry) - known:
-            raise TaskError(
-                f"Entry {index} of `get_workloads()` of {self._label} is {entry!r:.80}; expected a "
-                'dictionary with "inputs" (a list, or a function that returns one) and, as needed, '
-                '"name" and "hidden".'
-            )
-        inputs = entry["inputs"]
-        name = str(entry.get("name", f"workload_{index}"))
-        workload = Workload(name=name, index=index, hidden=bool(entry.get("hidden", False)))
-        return workload, inputs if callable(inputs) else lambda: _copied(inputs)
-
-    def _arguments(self, made: Any, called: str) -> list[Any]:
-        if isinstance(made, list | tuple):
-            return list(made)
-        if not isinstance(made, dict):
-            raise TaskError(
-                f"{called} of {self._label} are a {type(made).__name__}; expected a list with one "
-                "entry per argument of `forward`, or a dictionary by argument name."
-            )
-        signature = inspect.signature(self._model().forward)  # type: ignore[attr-defined]
-        try:
-            bound = signature.bind(None, **made)
-        except TypeError as error:
-            raise self._misfit(error) from error
-        bound.apply_defaults()
-        if bound.kwargs:
-            raise TaskError(
-                f"`forward` of {self._label} takes keyword-only arguments "
-                f"({', '.join(bound.kwargs)}); expected arguments that can be passed by position."
-            )
-        return list(bound.args[1:])
-
-    def _takes(self, args: list[Any] | tuple[Any, ...], kwargs: dict[Any, Any]) -> bool:
-        """Whether the constructor takes these; tells `[args, kwargs]` from two plain arguments."""
-        try:
-            inspect.signature(self._model()).bind(*args, **kwargs)
-        except TypeError:
-            return False
-        return True
-
-    def _require_fit(self, module: "torch.nn.Module", inputs: list[Any]) -> None:
-        try:
-            inspect.signature(module.forward).bind(*inputs)
-        except TypeError as error:
-            raise self._misfit(error) from error
-
-    def _misfit(self, error: TypeError) -> TaskError:
-        signature = inspect.signature(self._model().forward)  # type: ignore[attr-defined]
-        return TaskError(
-            f"The inputs of {self._label} do not fit `forward{signature}`: {error}. `get_inputs()` "
-            "returns a list with one entry per argument of `forward`."
-        )
 
     def _require_tensors(self, outputs: Any) -> None:
         import torch
@@ -316,11 +240,6 @@ def spec_of(tensor: "torch.Tensor") -> TensorSpec:
     shape = tuple(int(size) for size in tensor.shape)
     strides = () if tensor.is_contiguous() else tuple(int(step) for step in tensor.stride())
     return TensorSpec(shape=shape, dtype=str(tensor.dtype).removeprefix("torch."), strides=strides)
-
-
-def _copied(inputs: Any) -> Any:
-    """Fresh tensors, so that nothing can spoil the file's own."""
-    return map_leaves(lambda leaf: leaf.clone() if hasattr(leaf, "clone") else leaf, inputs)
 
 
 @contextlib.contextmanager

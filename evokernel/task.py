@@ -4,17 +4,15 @@ Nothing here imports torch; `evokernel.program.Program` executes what a `Task` d
 """
 
 import ast
-import difflib
 import hashlib
-import io
 import tokenize
-from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
 
+from evokernel.constants import assignments, nearest, with_constants
 from evokernel.errors import TaskError
 from evokernel.frozen import Frozen
 
@@ -138,7 +136,7 @@ class Task(Frozen):
         doc = (ast.get_docstring(tree) or "").partition("\n")[0]
         return cls(
             name=name,
-            source=_with_constants(source, tree, values, label),
+            source=with_constants(source, tree, values, label),
             device=device,
             path=None if path is None else str(path),
             options=options,
@@ -174,7 +172,7 @@ class Task(Frozen):
             TaskError: the file has no such constant.
         """
         label = f"`{self.path or self.name}`"
-        source = _with_constants(self.source, _parse(self.source, label), constants, label)
+        source = with_constants(self.source, _parse(self.source, label), constants, label)
         return Task.model_validate({**dict(self), "source": source})
 
     def program(self) -> "Program":
@@ -190,12 +188,6 @@ class Task(Frozen):
 
 def _device_kind(device: str) -> Device:
     return "cuda" if device.partition(":")[0] == "cuda" else "cpu"
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Half a sentence that suggests what `word` may have meant; empty if nothing is near."""
-    near = difflib.get_close_matches(word, list(known), n=3, cutoff=0.5)
-    return f"; did you mean {' or '.join(f'`{name}`' for name in near)}?" if near else ""
 
 
 def _locate(where: str | Path) -> Path:
@@ -272,20 +264,8 @@ def _bound(body: list[ast.stmt]) -> set[str]:
     return names
 
 
-def _assignments(tree: ast.Module) -> dict[str, list[ast.expr]]:
-    """Values assigned to plain names at the top level, in order."""
-    found: dict[str, list[ast.expr]] = {}
-    for node in tree.body:
-        match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                found.setdefault(name, []).append(value)
-            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
-                found.setdefault(name, []).append(value)
-    return found
-
-
 def _options(tree: ast.Module, label: str) -> TaskOptions:
-    values = _assignments(tree).get("EVOKERNEL")
+    values = assignments(tree).get("EVOKERNEL")
     if not values:
         return TaskOptions()
     try:
@@ -315,32 +295,3 @@ def _first_fault(error: ValidationError, label: str) -> str:
         )
     message = str(fault["msg"]).replace("Input should be", "expected")
     return f"`EVOKERNEL` of {label}: `{key}` is {fault['input']!r}; {message}."
-
-
-def _with_constants(source: str, tree: ast.Module, values: dict[str, Any], label: str) -> str:
-    """Put other values into module-level assignments, so that what derives from them follows."""
-    if not values:
-        return source
-    known = _assignments(tree)
-    edits: list[ast.expr] = []
-    texts: dict[int, str] = {}
-    for name, value in values.items():
-        if len(known.get(name, ())) != 1:
-            raise TaskError(
-                f"{label} has no module-level constant `{name}` that is assigned exactly once, "
-                f"so its size cannot be set{nearest(name, known) or '.'}"
-            )
-        edits.append(known[name][0])
-        texts[id(known[name][0])] = repr(value)
-    lines = [line.encode() for line in io.StringIO(source, newline="")]
-    for node in sorted(edits, key=lambda node: (node.lineno, node.col_offset), reverse=True):
-        _replace(lines, node, texts[id(node)])
-    return b"".join(lines).decode()
-
-
-def _replace(lines: list[bytes], node: ast.expr, text: str) -> None:
-    """Replace a node's bytes; the columns of `ast` count UTF-8 bytes, and the line count stays."""
-    first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
-    tail = lines[last][node.end_col_offset :]
-    lines[first] = lines[first][: node.col_offset] + text.encode() + tail
-    lines[first + 1 : last + 1] = [b"\n" for _ in range(last - first)]

@@ -154,6 +154,29 @@ def capture(program: "Program", workload: "Workload | None" = None) -> OpGraph:
     return trace(program, workload)
 
 
+def same_operators(
+    program: "Program",
+    workload: "Workload | None",
+    graph: OpGraph,
+    positions: tuple[int, ...],
+    rows: int,
+) -> bool:
+    """Whether the reference runs the operators of `graph` also on fewer rows.
+
+    It would not if it divides by the number of rows, say, which a graph shows as a plain number.
+
+    Args:
+        program: The executed task.
+        workload: The workload that `graph` was captured for.
+        graph: Its operators.
+        positions: Which of forward's flattened arguments are cut along dimension 0.
+        rows: How many rows are left.
+    """
+    from evokernel.opgraph.tracing import trace_rows
+
+    return trace_rows(program, workload, graph, positions, rows)
+
+
 def rows_independent(graph: OpGraph) -> bool:
     """Whether chunks along dimension 0 give the same results; False where that is not certain."""
     return graph.row_inputs is not None

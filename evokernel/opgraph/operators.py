@@ -70,9 +70,9 @@ FACTORY = _names(
 
 MOVEMENT = _names(
     "cat stack hstack vstack contiguous pad constant_pad_nd roll flip fliplr flipud rot90 repeat "
-    "tile copy repeat_interleave index index_select index_put gather scatter take take_along_dim embedding "
-    "masked_select tril triu pixel_shuffle pixel_unshuffle select_scatter slice_scatter "
-    "channel_shuffle broadcast_tensors meshgrid one_hot diag diag_embed"
+    "tile copy repeat_interleave index index_select index_put gather scatter take take_along_dim "
+    "embedding masked_select tril triu pixel_shuffle pixel_unshuffle select_scatter "
+    "slice_scatter channel_shuffle broadcast_tensors meshgrid one_hot diag diag_embed"
 )
 """Operators that only copy, or put a constant in some places."""
 

@@ -4,48 +4,79 @@ import contextlib
 import io
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from evokernel.errors import TaskError
 from evokernel.nested import leaves
-from evokernel.opgraph import CaptureFailed, OpGraph
+from evokernel.opgraph import CaptureFailed, Node, OpGraph
 from evokernel.opgraph.reading import Kind, Origin, Trace, read
 from evokernel.opgraph.writes import written_roots
 from evokernel.program import Program
+from evokernel.shapes import cut_rows, fake_inputs, shadow
 from evokernel.task import Workload
 
 if TYPE_CHECKING:
     import torch
 
 
-def trace(program: Program, workload: Workload | None = None) -> OpGraph:
-    """Do what `evokernel.opgraph.capture` says."""
+Change = Callable[[list[Any]], list[Any]]
+
+
+def trace(program: Program, workload: Workload | None = None, change: Change = list) -> OpGraph:
+    """Do what `evokernel.opgraph.capture` says, with inputs that `change` may cut first."""
+    second = shadow(program)
     with _silence():
-        module = program.build()
+        module = second.build()
         try:
-            return read(_exported(module, program.shape_inputs(workload)))
+            return read(_exported(module, change(fake_inputs(second, workload))))
         except TaskError:
             raise
         except Exception as error:  # foreign code meets torch.export: anything may come out
-            return _by_fx(program, workload, module, error)
+            first = error
+        try:
+            # What a failed trace left in the file's own caches must not be met again.
+            second = shadow(program)
+            return read(_symbolic(second.build(), change(second.make_inputs(workload))))
+        except TaskError:
+            raise
+        except Exception as error:
+            raise CaptureFailed(_both(program, first, error)) from error
 
 
-def _by_fx(
-    program: Program, workload: Workload | None, module: "torch.nn.Module", first: Exception
-) -> OpGraph:
+def trace_rows(
+    program: Program,
+    workload: Workload | None,
+    graph: OpGraph,
+    positions: tuple[int, ...],
+    rows: int,
+) -> bool:
+    """Do what `evokernel.opgraph.same_operators` says."""
     try:
-        return read(_symbolic(module, program.make_inputs(workload)))
-    except TaskError:
-        raise
-    except Exception as second:
-        raise CaptureFailed(
-            f"`{program.task.name}` cannot be captured as an operator graph: torch.export says "
-            f"`{_first_line(first)}`; torch.fx says `{_first_line(second)}`. Typical causes are "
-            "control flow or shapes that depend on tensor values, and writing into an input. The "
-            "task still runs; what needs the graph (templates, similarity to other tasks, the "
-            "operation count) is missing."
-        ) from second
+        fewer = trace(program, workload, lambda inputs: cut_rows(inputs, positions, 0, rows))
+    except CaptureFailed:
+        return False
+    if len(fewer.nodes) != len(graph.nodes):
+        return False
+    return all(_same_call(*pair) for pair in zip(fewer.nodes, graph.nodes, strict=True))
+
+
+def _same_call(one: Node, other: Node) -> bool:
+    """Equal but for the sizes of what comes out, which an argument `size` repeats."""
+    if (one.kind, one.op, one.argnames) != (other.kind, other.op, other.argnames):
+        return False
+    triples = zip(one.argnames, one.args, other.args, strict=True)
+    return all(name == "size" or mine == yours for name, mine, yours in triples)
+
+
+def _both(program: Program, first: Exception, second: Exception) -> str:
+    return (
+        f"`{program.task.name}` cannot be captured as an operator graph: torch.export says "
+        f"`{_first_line(first)}`; torch.fx says `{_first_line(second)}`. Typical causes are "
+        "control flow or shapes that depend on tensor values, and writing into an input. The "
+        "task still runs; what needs the graph (templates, similarity to other tasks, the "
+        "operation count) is missing."
+    )
 
 
 def _first_line(error: Exception) -> str:

@@ -1,10 +1,10 @@
 """Owns the counting of work: floating-point operations, and bytes that nobody avoids."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import prod
 
-from evokernel.opgraph import Node, Ref, TensorSpec
+from evokernel.opgraph import Node, OpGraph, Ref, TensorSpec
 from evokernel.opgraph.operators import PARTIAL, kind_of
 
 PER_ELEMENT = {
@@ -95,6 +95,30 @@ def min_bytes(nodes: Sequence[Node], results: Sequence[Ref]) -> int:
     read = sum(min(needed[ref], by_name[ref.node].outputs[0].nbytes) for ref in outside)
     made = {ref for ref in results if not _is_view_of_outside(ref, by_name)}
     return read + sum(by_name[ref.node].outputs[ref.index].nbytes for ref in made)
+
+
+def peak_bytes(graph: OpGraph, size: Callable[[TensorSpec], int]) -> int:
+    """Most bytes that intermediate results take at once when the operators run one by one.
+
+    Args:
+        graph: The operators, in order.
+        size: Bytes of one tensor, e.g. at another precision.
+    """
+    owner: dict[str, str] = {}
+    last: dict[str, int] = {}
+    for place, node in enumerate(graph.nodes):
+        source = next(node.refs(), None) if kind_of(node.op) == "view" else None
+        owner[node.name] = node.name if source is None else owner[source.node]
+        last |= {owner[ref.node]: place for ref in node.refs()}
+    kept = {owner[ref.node] for ref in graph.results}
+    alive: dict[str, int] = {}
+    peak = 0
+    for place, node in enumerate(graph.nodes):
+        if node.kind == "call" and owner[node.name] == node.name and node.name not in kept:
+            alive[node.name] = sum(size(spec) for spec in node.outputs)
+        peak = max(peak, sum(alive.values()))
+        alive = {name: held for name, held in alive.items() if last.get(name, place) > place}
+    return peak
 
 
 def _is_view_of_outside(ref: Ref, by_name: dict[str, Node]) -> bool:

@@ -1,0 +1,69 @@
+"""Owns a task file's module-level constants: finding them in the text and putting others in."""
+
+import ast
+import difflib
+import io
+from collections.abc import Iterable
+from typing import Any
+
+from evokernel.errors import TaskError
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Half a sentence that suggests what `word` may have meant; empty if nothing is near."""
+    near = difflib.get_close_matches(word, list(known), n=3, cutoff=0.5)
+    return f"; did you mean {' or '.join(f'`{name}`' for name in near)}?" if near else ""
+
+
+def assignments(tree: ast.Module) -> dict[str, list[ast.expr]]:
+    """Expressions assigned to plain names at the top level of a module, in order."""
+    found: dict[str, list[ast.expr]] = {}
+    for node in tree.body:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                found.setdefault(name, []).append(value)
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
+                found.setdefault(name, []).append(value)
+    return found
+
+
+def with_constants(source: str, tree: ast.Module, values: dict[str, Any], label: str) -> str:
+    """Put other values into module-level assignments, so that what derives from them follows.
+
+    Args:
+        source: The file's text.
+        tree: The same, parsed.
+        values: New values by name, written as Python writes them.
+        label: The file, for messages.
+
+    Returns:
+        The changed text; every line keeps its number.
+
+    Raises:
+        TaskError: a name is not assigned exactly once.
+    """
+    if not values:
+        return source
+    known = assignments(tree)
+    edits: list[ast.expr] = []
+    texts: dict[int, str] = {}
+    for name, value in values.items():
+        if len(known.get(name, ())) != 1:
+            raise TaskError(
+                f"{label} has no module-level constant `{name}` that is assigned exactly once, "
+                f"so its size cannot be set{nearest(name, known) or '.'}"
+            )
+        edits.append(known[name][0])
+        texts[id(known[name][0])] = repr(value)
+    lines = [line.encode() for line in io.StringIO(source, newline="")]
+    for node in sorted(edits, key=lambda node: (node.lineno, node.col_offset), reverse=True):
+        _replace(lines, node, texts[id(node)])
+    return b"".join(lines).decode()
+
+
+def _replace(lines: list[bytes], node: ast.expr, text: str) -> None:
+    """Replace a node's bytes; the columns of `ast` count UTF-8 bytes, and the line count stays."""
+    first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
+    tail = lines[last][node.end_col_offset :]
+    lines[first] = lines[first][: node.col_offset] + text.encode() + tail
+    lines[first + 1 : last + 1] = [b"\n" for _ in range(last - first)]
