@@ -8,7 +8,7 @@ A program looks at its tensors as a grid of `rows x cols`. Every value lives at 
 
 There are three kinds of program, and each asks for another loop structure (`Program.kind`):
 
-    "pointwise"   no reduction and no scan
+    "pointwise"   no reduction, no scan, no pick
     "rows"        reductions ELEMENT -> ROW, and scans along the columns. A reduction ROW -> SCALAR
                   may end it (losses); its result serves SCALAR values and outputs, never a row
     "flat"        one long row (`domain.outer == ()`): reductions go ELEMENT -> SCALAR and may be
@@ -33,6 +33,9 @@ from pydantic import Field
 from evokernel.frozen import Frozen
 
 Number = bool | int | float
+Reduction = Literal["sum", "prod", "max", "min", "fmax", "fmin", "any", "all"]
+"""`max` and `min` give NaN if any is NaN; `fmax` and `fmin` may ignore NaN because it shows
+elsewhere."""
 
 
 class Level(IntEnum):
@@ -134,9 +137,7 @@ class Reduce(Frozen):
     level: Level
     """ROW in a row program's row; SCALAR over all rows, or over all elements of a flat program."""
     dtype: str
-    op: Literal["sum", "prod", "max", "min", "fmax", "fmin", "any", "all"]
-    """`max` and `min` give NaN if any is NaN; `fmax` and `fmin` may ignore NaN because it shows
-    elsewhere."""
+    op: Reduction
     arg: int
 
 
@@ -147,7 +148,8 @@ class Scan(Frozen):
     name: str
     level: Level = Level.ELEMENT
     dtype: str
-    op: Literal["sum", "prod", "max", "min"]
+    op: Reduction
+    """`sum`, `prod`, `max` or `min`."""
     arg: int
 
 
@@ -211,7 +213,7 @@ class Program(Frozen):
     @cached_property
     def kind(self) -> Literal["pointwise", "rows", "flat"]:
         """Which loop structure it needs."""
-        if not any(isinstance(v, Reduce | Scan) for v in self.values):
+        if not any(isinstance(v, Reduce | Scan | Pick) for v in self.values):
             return "pointwise"
         return "rows" if self.domain.outer else "flat"
 

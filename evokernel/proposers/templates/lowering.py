@@ -2,19 +2,91 @@
 
 from __future__ import annotations
 
-from evokernel.opgraph import OpGraph
+import math
+
+from evokernel.opgraph import Node, OpGraph, Ref
 from evokernel.proposers.templates.expressions import Program, Unsupported
+from evokernel.proposers.templates.literals import C_TYPES
+from evokernel.proposers.templates.lower_activations import ACTIVATIONS
+from evokernel.proposers.templates.lower_losses import LOSSES
+from evokernel.proposers.templates.lower_pointwise import POINTWISE
+from evokernel.proposers.templates.lower_reductions import REDUCTIONS
+from evokernel.proposers.templates.lower_views import VIEWS
+from evokernel.proposers.templates.placement import Placement
+from evokernel.proposers.templates.scope import Rule, Scope
+
+RULES: dict[str, Rule] = {**POINTWISE, **ACTIVATIONS, **VIEWS, **REDUCTIONS, **LOSSES}
+"""Every operator that can be lowered."""
+
+_RESHAPES = frozenset({"view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze"})
 
 
 def lower(graph: OpGraph) -> Program:
-    """Writes the graph as one fused program: composite operators taken apart, equal values merged.
+    """Write the graph as one fused program: composite operators taken apart, equal values merged.
 
     Views (reshape, expand, transpose, chunk, ...) become addresses and cost nothing. Reductions run
     over the last axes or over all; inputs are taken as contiguous, whoever calls the kernel makes
-    them so. Values of graph inputs that are not tensors are the ones it was captured with.
+    them so. Arguments of `forward` that are not tensors keep the values of the capture. Half
+    precision and complex numbers are not covered.
 
     Raises:
         Unsupported: names the operator (with its dim, shape or dtype) that has no place in a
             program.
     """
-    raise Unsupported(f"`{graph.nodes[-1].op}` is not covered yet")
+    _require_covered(graph)
+    scope = Scope(graph)
+    for node in _needed(graph):
+        scope.define(node, _translate(scope, node))
+    results = [(scope.symbol(_unshaped(graph, r)), graph.spec(r)) for r in graph.results]
+    return Placement(graph, scope.symbols, results).program()
+
+
+def _translate(scope: Scope, node: Node) -> int | tuple[int | None, ...]:
+    if node.value is not None:
+        return scope.symbols.number(node.value, node.outputs[0].dtype)
+    if node.kind != "call":
+        return scope.symbols.given(node)
+    try:
+        return RULES[node.op](scope, node)
+    except Unsupported as reason:
+        if f"`{node.op}`" in str(reason):
+            raise
+        raise Unsupported(f"`{node.op}`: {reason}") from None
+
+
+def _require_covered(graph: OpGraph) -> None:
+    """Refuse what no rule could do; operators first, since they are what to name."""
+    missing = sorted({n.op for n in _needed(graph) if n.kind == "call" and n.op not in RULES})
+    if missing:
+        raise Unsupported(f"no template covers {', '.join(f'`{op}`' for op in missing)}")
+    for node in _needed(graph):
+        for spec in node.outputs:
+            if spec.dtype not in C_TYPES:
+                raise Unsupported(f"`{node.name}` has dtype {spec.dtype}, which is not covered")
+            if math.prod(spec.shape) == 0:
+                raise Unsupported(f"`{node.name}` has no elements (shape {list(spec.shape)})")
+    for number, result in enumerate(graph.results):
+        if graph.spec(result).strides:
+            raise Unsupported(f"result {number} is not contiguous")
+        if graph.node(result.node).kind != "call":
+            raise Unsupported(f"result {number} is an argument of the reference itself")
+
+
+def _needed(graph: OpGraph) -> list[Node]:
+    """Nodes that the results depend on, in order."""
+    wanted = {r.node for r in graph.results}
+    for node in reversed(graph.nodes):
+        if node.name in wanted:
+            wanted.update(ref.node for ref in node.refs())
+    return [n for n in graph.nodes if n.name in wanted]
+
+
+def _unshaped(graph: OpGraph, ref: Ref) -> Ref:
+    """What a result was before it was only reshaped: the kernel writes contiguously anyhow."""
+    node = graph.node(ref.node)
+    inner = next(node.refs(), None)
+    if node.op not in _RESHAPES or inner is None or graph.spec(inner).strides:
+        return ref
+    if graph.node(inner.node).kind != "call":
+        return ref
+    return _unshaped(graph, inner)

@@ -98,6 +98,8 @@ OPERATORS: dict[str, Operator] = {
     "where": Operator(
         arity=3, group="choice", scalar="{0} ? {1} : {2}", vector="select({0}, {1}, {2})"
     ),
+    # One number per row, or one at all, written to every element.
+    "copy": Operator(arity=1, group="conversion", scalar="{0}", vector="V({0})"),
     # To the value's own dtype.
     "cast": Operator(
         arity=1, group="conversion", scalar="static_cast<{t}>({0})", vector="to_float({0})"

@@ -1,0 +1,284 @@
+"""Owns the rules for reductions, softmax, normalisations and scans."""
+
+from __future__ import annotations
+
+import math
+
+from evokernel.opgraph import Node
+from evokernel.proposers.templates.expressions import Reduction, Unsupported
+from evokernel.proposers.templates.scope import Result, Rule, Scope, integers, number
+
+
+class Rows:
+    """The last axes of a tensor as rows: reductions over them, and what is made from their results.
+
+    Rules write the definition that is stable in floating point; a template may know a shorter way.
+    """
+
+    def __init__(self, scope: Scope, symbol: int, shape: tuple[int, ...], axes: int) -> None:
+        self._symbols = scope.symbols
+        self._shape, self._axes = shape, axes
+        self.x = scope.symbols.expand(symbol, shape)
+        self.dtype = scope.symbols.dtype(symbol)
+        self.length = math.prod(shape[len(shape) - axes :])
+
+    def number(self, value: float) -> int:
+        """A constant of the rows' dtype."""
+        return self._symbols.number(value, self.dtype)
+
+    def reduce(self, op: Reduction, symbol: int, hint: str) -> int:
+        """One number per row, with the reduced axes kept as ones."""
+        reduced = self._symbols.reduce(op, symbol, self._axes, hint)
+        kept = (*self._shape[: len(self._shape) - self._axes], *(1,) * self._axes)
+        return self._symbols.reshape(reduced, kept)
+
+    def apply(self, op: str, *args: int, hint: str = "") -> int:
+        """A pointwise operator; numbers per row are broadcast."""
+        return self._symbols.apply(op, *args, hint=hint)
+
+    def mean(self, symbol: int, hint: str, freedom: float | None = None) -> int:
+        """The sum over a row divided by its length, or by `freedom`."""
+        total = self.reduce("sum", symbol, f"{hint}_sum")
+        divisor = self.length if freedom is None else max(freedom, 0)
+        return self.apply("div", total, self.number(divisor), hint=hint)
+
+    def centred(self) -> int:
+        """The distance from the row's mean."""
+        return self.apply("sub", self.x, self.mean(self.x, "mean"), hint="centred")
+
+    def variance(self, correction: float) -> int:
+        """The mean squared distance from the mean, in two passes."""
+        centred = self.centred()
+        square = self.apply("mul", centred, centred)
+        return self.mean(square, "variance", self.length - correction)
+
+    def shifted(self) -> int:
+        """The distance from the row's maximum, so that no exponential overflows.
+
+        NaN may drop out of the maximum: it comes back with the sum of the exponentials.
+        """
+        return self.apply("sub", self.x, self.reduce("fmax", self.x, "row_max"), hint="shifted")
+
+    def exponentials(self) -> tuple[int, int]:
+        """exp(x - max) and its sum per row."""
+        exps = self.apply("exp", self.shifted(), hint="exps")
+        return exps, self.reduce("sum", exps, "exp_sum")
+
+    def log_softmax(self) -> int:
+        """X - max - log(sum(exp(x - max)))."""
+        _, total = self.exponentials()
+        return self.apply("sub", self.shifted(), self.apply("log", total, hint="log_sum"))
+
+
+def rows_of(scope: Scope, node: Node, name: str, dims: tuple[int, ...]) -> Rows:
+    """The tensor argument as rows along `dims`, which must be its last dimensions.
+
+    Raises:
+        Unsupported: they are not.
+    """
+    shape = scope.shape(node, name)
+    long = [d for d in range(len(shape)) if shape[d] != 1]
+    wanted = [d for d in dims if shape[d] != 1]
+    if wanted != long[len(long) - len(wanted) :]:
+        described = dims[0] if len(dims) == 1 else dims
+        raise Unsupported(
+            f"`{node.op}` over dim {described} of {len(shape)} is not covered, "
+            "only over the last dimensions"
+        )
+    first = min(dims, default=len(shape))
+    if wanted:
+        first = min(wanted)
+    dtype = node.outputs[0].dtype
+    symbol = scope.raw(node, name)
+    if dtype != "bool":
+        symbol = scope.symbols.cast(symbol, dtype)
+    return Rows(scope, symbol, shape, len(shape) - first)
+
+
+def _shaped(scope: Scope, node: Node, symbol: int) -> int:
+    """A number per row in the shape that the call returns, with or without the reduced axes."""
+    return scope.symbols.reshape(symbol, node.outputs[0].shape)
+
+
+def _reduction(op: Reduction) -> Rule:
+    def rule(scope: Scope, node: Node) -> int:
+        dims = integers(node, "dim") if node.argument("dim") is not None else ()
+        if not dims:
+            dims = tuple(range(len(scope.shape(node, "self"))))
+        rows = rows_of(scope, node, "self", dims)
+        return _shaped(scope, node, rows.reduce(op, rows.x, node.op))
+
+    return rule
+
+
+def _along(op: Reduction) -> Rule:
+    """`max` and `min` along a dimension: the values; positions are not covered."""
+
+    def rule(scope: Scope, node: Node) -> Result:
+        return _reduction(op)(scope, node), None  # type: ignore[return-value]
+
+    return rule
+
+
+def _truth(op: Reduction) -> Rule:
+    def rule(scope: Scope, node: Node) -> int:
+        rows = rows_of(scope, node, "self", integers(node, "dim"))
+        truth = scope.symbols.cast(rows.x, "bool")
+        return _shaped(scope, node, rows.reduce(op, truth, node.op))
+
+    return rule
+
+
+def _mean(scope: Scope, node: Node) -> int:
+    rows = rows_of(scope, node, "self", integers(node, "dim"))
+    return _shaped(scope, node, rows.mean(rows.x, "mean"))
+
+
+def _spread(scope: Scope, node: Node) -> Result:
+    """`var`, `std`, and the same together with the mean."""
+    rows = rows_of(scope, node, "self", integers(node, "dim"))
+    spread = rows.variance(number(node, "correction", 1))
+    if node.op.startswith("std"):
+        spread = rows.apply("sqrt", spread)
+    if node.op.endswith("_mean"):
+        return _shaped(scope, node, spread), _shaped(scope, node, rows.mean(rows.x, "mean"))
+    return _shaped(scope, node, spread)
+
+
+def _norm(scope: Scope, node: Node) -> int:
+    rows = rows_of(scope, node, "self", integers(node, "dim"))
+    order = number(node, "ord", 2)
+    size = rows.apply("abs", rows.x)
+    if math.isinf(order):
+        norm = rows.reduce("max" if order > 0 else "min", size, "norm")
+    elif order == 1:
+        norm = rows.reduce("sum", size, "norm")
+    elif order == 2:
+        squares = rows.reduce("sum", rows.apply("mul", rows.x, rows.x), "square_sum")
+        norm = rows.apply("sqrt", squares)
+    else:
+        raise Unsupported(f"`norm` of order {order} is not covered")
+    return _shaped(scope, node, norm)
+
+
+def _logsumexp(scope: Scope, node: Node) -> int:
+    rows = rows_of(scope, node, "self", integers(node, "dim"))
+    peak = rows.reduce("fmax", rows.x, "row_max")
+    # An infinite maximum would make inf - inf; torch shifts by zero then.
+    finite = rows.apply("where", rows.apply("isinf", peak), rows.number(0), peak, hint="shift")
+    exps = rows.apply("exp", rows.apply("sub", rows.x, finite), hint="exps")
+    total = rows.reduce("sum", exps, "exp_sum")
+    return _shaped(scope, node, rows.apply("add", rows.apply("log", total), finite))
+
+
+def _softmax(scope: Scope, node: Node) -> int:
+    rows = rows_of(scope, node, "self", integers(node, "dim"))
+    exps, total = rows.exponentials()
+    return rows.apply("mul", exps, rows.apply("reciprocal", total, hint="scale"))
+
+
+def _log_softmax(scope: Scope, node: Node) -> int:
+    return rows_of(scope, node, "self", integers(node, "dim")).log_softmax()
+
+
+def _affine(scope: Scope, node: Node, rows: Rows, value: int) -> int:
+    for op, name in (("mul", "weight"), ("add", "bias")):
+        if scope.has(node, name):
+            value = rows.apply(op, value, scope.tensor(node, name))
+    return value
+
+
+def _layer_norm(scope: Scope, node: Node) -> Result:
+    rank = len(scope.shape(node, "input"))
+    inner = len(integers(node, "normalized_shape"))
+    rows = rows_of(scope, node, "input", tuple(range(rank - inner, rank)))
+    return _affine(scope, node, rows, _standardised(rows, number(node, "eps")))
+
+
+def _standardised(rows: Rows, eps: float) -> int:
+    spread = rows.apply("add", rows.variance(0), rows.number(eps))
+    return rows.apply("mul", rows.centred(), rows.apply("rsqrt", spread, hint="inv_std"))
+
+
+def _rms_norm(scope: Scope, node: Node) -> int:
+    rank = len(scope.shape(node, "input"))
+    inner = len(integers(node, "normalized_shape"))
+    rows = rows_of(scope, node, "input", tuple(range(rank - inner, rank)))
+    power = rows.mean(rows.apply("mul", rows.x, rows.x), "mean_square")
+    spread = rows.apply("add", power, rows.number(number(node, "eps")))
+    return _affine(
+        scope, node, rows, rows.apply("mul", rows.x, rows.apply("rsqrt", spread, hint="inv_rms"))
+    )
+
+
+def _group_norm(scope: Scope, node: Node) -> int:
+    shape = scope.shape(node, "input")
+    groups = int(number(node, "num_groups"))
+    grouped = (shape[0], groups, shape[1] // groups, *shape[2:])
+    x = scope.symbols.reshape(scope.tensor(node, "input"), grouped)
+    rows = Rows(scope, x, grouped, len(grouped) - 2)
+    value = _standardised(rows, number(node, "eps"))
+    for op, name in (("mul", "weight"), ("add", "bias")):
+        if scope.has(node, name):
+            inner = (groups, shape[1] // groups, *(1,) * len(shape[2:]))
+            value = rows.apply(op, value, scope.symbols.reshape(scope.tensor(node, name), inner))
+    return scope.symbols.reshape(value, shape)
+
+
+def _batch_norm(scope: Scope, node: Node) -> int:
+    if node.argument("training") or not scope.has(node, "running_mean"):
+        raise Unsupported("`batch_norm` in training mode is not covered")
+    channel = (scope.shape(node, "input")[1], *(1,) * (len(scope.shape(node, "input")) - 2))
+    apply, dtype = scope.symbols.apply, node.outputs[0].dtype
+
+    def per_channel(name: str) -> int:
+        return scope.symbols.reshape(scope.tensor(node, name), channel)
+
+    eps = scope.symbols.number(number(node, "eps"), dtype)
+    scale = apply("rsqrt", apply("add", per_channel("running_var"), eps))
+    if scope.has(node, "weight"):
+        scale = apply("mul", scale, per_channel("weight"))
+    centred = apply("sub", scope.tensor(node, "input"), per_channel("running_mean"))
+    value = apply("mul", centred, scale)
+    return apply("add", value, per_channel("bias")) if scope.has(node, "bias") else value
+
+
+def _scan(op: Reduction) -> Rule:
+    def rule(scope: Scope, node: Node) -> Result:
+        dim, rank = int(number(node, "dim")), len(scope.shape(node, "self"))
+        if dim != rank - 1:
+            raise Unsupported(
+                f"`{node.op}` over dim {dim} of {rank} is not covered, only over the last dimension"
+            )
+        symbol = scope.symbols.expand(scope.tensor(node, "self"), scope.shape(node, "self"))
+        result = scope.symbols.scan(op, symbol, node.op)
+        return result if len(node.outputs) == 1 else (result, None)
+
+    return rule
+
+
+REDUCTIONS: dict[str, Rule] = {
+    "sum": _reduction("sum"),
+    "prod": _reduction("prod"),
+    "amax": _reduction("max"),
+    "amin": _reduction("min"),
+    "max": _along("max"),
+    "min": _along("min"),
+    "any": _truth("any"),
+    "all": _truth("all"),
+    "mean": _mean,
+    **{op: _spread for op in ("var", "std", "var_mean", "std_mean")},
+    "linalg_vector_norm": _norm,
+    "logsumexp": _logsumexp,
+    "softmax": _softmax,
+    "log_softmax": _log_softmax,
+    "layer_norm": _layer_norm,
+    "rms_norm": _rms_norm,
+    "group_norm": _group_norm,
+    "batch_norm": _batch_norm,
+    "cumsum": _scan("sum"),
+    "cumprod": _scan("prod"),
+    "cummax": _scan("max"),
+    "cummin": _scan("min"),
+}
+"""Operators that need a whole row, taken apart into row reductions and pointwise operators."""
