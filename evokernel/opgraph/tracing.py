@@ -13,7 +13,7 @@ from evokernel.opgraph import CaptureFailed, Node, OpGraph
 from evokernel.opgraph.reading import Kind, Origin, Trace, read
 from evokernel.opgraph.writes import written_roots
 from evokernel.program import Program
-from evokernel.shapes import cut_rows, fake_inputs, shadow
+from evokernel.program.shapes import cut_rows, fake_inputs, shadow
 from evokernel.task import Workload
 
 if TYPE_CHECKING:

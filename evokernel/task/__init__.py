@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, ValidationError, field_validator
 
-from evokernel.constants import assignments, nearest, with_constants
 from evokernel.errors import TaskError
 from evokernel.frozen import Frozen
+from evokernel.task.constants import assignments, nearest, with_constants
 
 if TYPE_CHECKING:
     from evokernel.program import Program
 
-BUILT_IN = Path(__file__).with_name("tasks")
+BUILT_IN = Path(__file__).parent.with_name("tasks")
 """Folder of the built-in suite."""
 
 Device = Literal["cpu", "cuda"]

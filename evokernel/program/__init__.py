@@ -9,17 +9,17 @@ from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from evokernel import arguments
 from evokernel.errors import TaskError
 from evokernel.nested import leaves, map_leaves
 from evokernel.opgraph import TensorSpec
+from evokernel.program import arguments
 from evokernel.task import Task, Workload
 
 if TYPE_CHECKING:
     import torch
 
-    from evokernel.estimate import MemoryEstimate
     from evokernel.opgraph import OpGraph
+    from evokernel.program.estimate import MemoryEstimate
 
 _CASTS = {"fp16": "float16", "bf16": "bfloat16"}
 """Precisions to which inputs and parameters are cast."""
@@ -139,8 +139,8 @@ class Program:
     def memory_estimate(
         self, workload: Workload | None = None, graph: "OpGraph | None" = None
     ) -> "MemoryEstimate":
-        """Bytes that judging this workload takes; see `evokernel.estimate`."""
-        from evokernel.estimate import memory_estimate
+        """Bytes that judging this workload takes; see `evokernel.program.estimate`."""
+        from evokernel.program.estimate import memory_estimate
 
         return memory_estimate(self, workload, graph)
 

@@ -9,7 +9,7 @@ from evokernel.nested import leaves, map_leaves
 from evokernel.opgraph import OpGraph, TensorSpec, itemsize, same_operators
 from evokernel.opgraph.work import peak_bytes
 from evokernel.program import Program
-from evokernel.shapes import Shapes, cut_rows, fake_inputs, shadow, shapes
+from evokernel.program.shapes import Shapes, cut_rows, fake_inputs, shadow, shapes
 from evokernel.task import Workload
 
 
