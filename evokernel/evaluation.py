@@ -186,6 +186,8 @@ class Timing(Frozen):
     """Whether the last-level cache was flushed before each repetition."""
     threads: int = 1
     """CPU threads both sides may use."""
+    notes: tuple[str, ...] = ()
+    """What to know before believing it, e.g. that it is faster than the measured peaks."""
 
     def against(self, opponent: str) -> Speedup | None:
         """The speedup over `opponent`, or None where it was not measured."""

@@ -1,6 +1,6 @@
 """Owns the contract of the trusted measurement: `Evaluator`, and the records it answers with."""
 
-from typing import Protocol, Self
+from typing import Any, Protocol, Self
 
 from evokernel.attempt import Candidate
 from evokernel.evaluation import Evaluation, Promotion
@@ -27,6 +27,27 @@ class Claim(Frozen):
     """`kernel`, `edit` or `fix` as in `Promotion.claim`."""
 
 
+class Facts(Frozen):
+    """What the verdicts of an evaluator rest on, for the run's record."""
+
+    harness: str
+    """Version of the harness and of its measurement."""
+    device: str
+    """Fingerprint of the device."""
+    peaks: str
+    """Its name and measured peaks, in words."""
+    system: str
+    """Operating system and kernel."""
+    python: str
+    torch: str
+    compiler: str
+    """Identity of the compiler."""
+    threads: int
+    """CPU threads that both sides of a comparison get."""
+    protections: dict[str, Any]
+    """Which protections hold for workers, and why one is missing."""
+
+
 class Evaluator(Protocol):
     """Judges candidates of one task on one device.
 
@@ -50,7 +71,11 @@ class Evaluator(Protocol):
         """Add a `Profile` to the evaluation of a passed candidate."""
 
     def promote(self, claims: tuple[Claim, ...]) -> tuple[Promotion, ...]:
-        """Look again at each claim in at least three fresh processes."""
+        """Look again at each claim in at least three fresh processes.
+
+        Returns:
+            An answer for each claim, except for those that the machine spoiled: they stay open.
+        """
 
     def __enter__(self) -> Self: ...
 

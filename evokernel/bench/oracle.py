@@ -139,9 +139,9 @@ class Oracle:
         Raises:
             TaskError: The reference refuses its inputs.
         """
-        name = case.workload.name
         return self._expected.get(
-            f"{case.name}/{case.variant}", lambda: self.reference.expect(self.inputs(case), name)
+            f"{case.name}/{case.variant}",
+            lambda: self.reference.expect(self.inputs(case), case.workload),
         )
 
     def judge(self, case: Case, outcome: Outcome, are_inputs_told: bool = True) -> Judgement:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evokernel.bench import correctness, tolerance
@@ -13,6 +15,8 @@ from evokernel.errors import TaskError
 from evokernel.nested import leaves, map_leaves
 from evokernel.opgraph import OpGraph
 from evokernel.program import Program, to_dtype
+from evokernel.program.estimate import ReferencePlan, plan_reference
+from evokernel.task import Workload
 
 if TYPE_CHECKING:
     import torch
@@ -55,10 +59,18 @@ class Reference:
     Args:
         program: The task's file, executed.
         weights_seed: Seed of the weights.
-        graph: Its operator graph, if it could be captured; it tells how long reductions are.
+        graph: Operator graph of its first workload, if it could be captured; it tells how long
+            reductions are, and whether rows are independent.
+        memory_bytes: Memory for a call at both precisions; None is half of what is free.
     """
 
-    def __init__(self, program: Program, weights_seed: int, graph: OpGraph | None = None) -> None:
+    def __init__(
+        self,
+        program: Program,
+        weights_seed: int,
+        graph: OpGraph | None = None,
+        memory_bytes: int | None = None,
+    ) -> None:
         import torch
 
         self.program = program
@@ -74,48 +86,80 @@ class Reference:
         self.depth = 1
         """Upper estimate of the longest reduction behind an output element."""
         self._has_exact = True
+        self._memory_bytes = memory_bytes or _free_bytes() // 2
+        self._plans: dict[str, ReferencePlan] = {}
         self._repeated: set[str] = set()
 
-    def expect(self, inputs: list[Any], workload: str) -> Expectation:
+    def plan(self, workload: Workload) -> ReferencePlan:
+        """How the fp64 reference of a workload is made to fit.
+
+        Raises:
+            TaskError: Nothing fits; the message holds both figures.
+        """
+        if workload.name not in self._plans:
+            graph = self.graph if workload.index == 0 else None
+            found = plan_reference(self.program, workload, graph, self._memory_bytes)
+            if found.label:
+                self.notes.append(f"workload `{workload.name}`: {found.label}")
+            self._plans[workload.name] = found
+        return self._plans[workload.name]
+
+    def expect(self, inputs: list[Any], workload: Workload) -> Expectation:
         """Run it at both precisions and set the limits.
 
         Args:
             inputs: Arguments of `forward`; they are left alone.
-            workload: Name of their workload.
+            workload: Which workload's they are.
 
         Raises:
-            TaskError: It refuses these inputs, or two calls on them differ.
+            TaskError: It refuses these inputs, two calls on them differ, or they do not fit.
         """
+        plan = self.plan(workload)
         passed = copied(inputs)
         own = self.program.call(self._module, passed)
         found = correctness.tensors(own)
         modified = _modified(inputs, passed)
         aliased = _aliased([value for _, value in found], passed)
-        if workload not in self._repeated:
-            self._repeated.add(workload)
+        if workload.name not in self._repeated:
+            self._repeated.add(workload.name)
             self._repeat(inputs, own)
         self.depth = max(self.depth, self._depth(inputs, found))
-        exact = correctness.tensors(self._exact(inputs, own))
-        options = self.program.task.options
-        follow = options.special_values == "follow"
         return Expectation(
             skeleton=correctness.skeleton(own),
             forms=tuple(correctness.form(path, value) for path, value in found),
-            limits=tuple(
-                tolerance.limits(mine, truth, options.tolerance, self.depth, follow)
-                for (_, mine), (_, truth) in zip(found, exact, strict=True)
-            ),
+            limits=self._limits(inputs, own, plan),
             modified=modified,
             aliased=aliased,
         )
 
-    def _exact(self, inputs: list[Any], own: Any) -> Any:
-        """The fp64 reference's outputs; where it cannot run in fp64, its own at its precision."""
-        import torch
+    def _limits(self, inputs: list[Any], own: Any, plan: ReferencePlan) -> tuple[Limits, ...]:
+        """Limits from fp64 on everything, or from the error on some rows where no more fits."""
+        if plan.mode != "reduced":
+            return self._compared(own, self._exact(inputs, own, plan))
+        (cut,) = plan.pieces(inputs)
+        some = self.program.call(self._module, copied(cut))
+        seen = self._compared(some, self._exact(cut, some, plan))
+        return tuple(
+            limits.raised(2 * float(part.reach.max()) if part.reach.numel() else 0.0)
+            for limits, part in zip(self._compared(own, own), seen, strict=True)
+        )
 
+    def _compared(self, own: Any, exact: Any) -> tuple[Limits, ...]:
+        options = self.program.task.options
+        follow = options.special_values == "follow"
+        pairs = zip(correctness.tensors(own), correctness.tensors(exact), strict=True)
+        return tuple(
+            tolerance.limits(mine, truth, options.tolerance, self.depth, follow)
+            for (_, mine), (_, truth) in pairs
+        )
+
+    def _exact(self, inputs: list[Any], own: Any, plan: ReferencePlan) -> Any:
+        """The fp64 reference's outputs; where it cannot run in fp64, its own at its precision."""
         if self._has_exact:
             try:
-                return self.program.call(self._exact_module, to_dtype(inputs, torch.float64))
+                if plan.mode != "chunked":
+                    return self._wide(inputs)
+                return plan.join([self._wide(piece) for piece in plan.pieces(inputs)])
             except TaskError as error:
                 self._has_exact = False
                 self.notes.append(
@@ -123,6 +167,11 @@ class Reference:
                     f"truth, and the floor is the tolerance ({str(error).splitlines()[0]:.160})"
                 )
         return own
+
+    def _wide(self, inputs: list[Any]) -> Any:
+        import torch
+
+        return self.program.call(self._exact_module, to_dtype(copied(inputs), torch.float64))
 
     def _repeat(self, inputs: list[Any], first: Any) -> None:
         """Find out whether the reference itself gives the same bits twice."""
@@ -158,6 +207,14 @@ class Reference:
         if self.graph is None:
             return 1
         return self.graph.flops // (2 * max(1, sum(value.numel() for _, value in found)))
+
+
+def _free_bytes() -> int:
+    """Memory that the system could give without swapping."""
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def copied(inputs: Any) -> Any:

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from evokernel.task import Tolerance
@@ -65,6 +65,12 @@ class Limits:
     """Number of elements with a finite expected value that are judged."""
     has_pattern: bool
     """Some expected values are finite and some are not."""
+
+    def raised(self, reach: float) -> Limits:
+        """The same with at least this allowed relative error, for a truth that itself errs."""
+        if not self.values.is_floating_point():
+            return self
+        return replace(self, reach=self.reach.clamp(min=reach))
 
     @property
     def is_evidence(self) -> bool:

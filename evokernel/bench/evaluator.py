@@ -1,0 +1,206 @@
+"""Owns `LocalEvaluator`: judges candidates of one task on this machine, cheap checks first."""
+
+from __future__ import annotations
+
+import platform
+import time
+from importlib.metadata import version
+from typing import Self
+
+from evokernel import __version__
+from evokernel.attempt import Backend, Candidate
+from evokernel.bench import Baseline, Claim, Facts, contract, profiler, promotion
+from evokernel.bench.messages import Faulted, Loaded
+from evokernel.bench.opponents import Opponents
+from evokernel.bench.pool import Worker
+from evokernel.bench.race import race
+from evokernel.bench.session import Session
+from evokernel.bench.trials import REPEATS, Failure, Trials
+from evokernel.bench.verdict import Verdict
+from evokernel.config import BenchConfig
+from evokernel.errors import ConfigError, WorkerError
+from evokernel.evaluation import Evaluation, Promotion, Status
+from evokernel.task import Task
+
+HARNESS = f"evokernel {__version__}, measurement 1"
+"""Version of the harness; the number grows when verdicts or times change their meaning."""
+FEW_REPEATS = 2
+"""Bitwise repeats in the quick profile."""
+
+
+class LocalEvaluator:
+    """Implements `Evaluator` with a pool of worker processes on this machine.
+
+    Args:
+        task: What candidates are for.
+        config: How they are judged.
+        backend: The language of their kernels.
+
+    Raises:
+        ConfigError: Another backend than `cpp`.
+    """
+
+    def __init__(self, task: Task, config: BenchConfig, backend: Backend = "cpp") -> None:
+        if backend != "cpp":
+            raise ConfigError(
+                f"backend `{backend}` cannot be measured here yet; expected `cpp`, kernels for the "
+                "processor"
+            )
+        self.task = task
+        self.config = config
+        self._session: Session | None = None
+        self._opponents: Opponents | None = None
+        self._waiting: dict[str, tuple[Worker, Loaded, float]] = {}
+
+    def baselines(self) -> tuple[Baseline, ...]:
+        """Prepare and time the baselines once; later calls answer from memory."""
+        return self._ready()[1].baselines()
+
+    def compile(self, candidate: Candidate) -> Evaluation | None:
+        """Import it in a worker and build every kernel; the worker waits for `verify`."""
+        verdict = self._verdict(candidate)
+        self._discard()
+        try:
+            loaded = self._load(candidate)
+        except Faulted as error:
+            return verdict.faulted(error.fault)
+        except WorkerError as error:
+            return verdict.failed(Failure(Status.INFRASTRUCTURE, str(error)))
+        self._waiting[candidate.sha] = loaded
+        return None
+
+    def verify(self, candidate: Candidate) -> Evaluation:
+        """Judge it completely: build, correctness, contract, time; the first failure returns."""
+        verdict = self._verdict(candidate)
+        try:
+            waiting = self._waiting.pop(candidate.sha, None)
+            worker, loaded, seconds = waiting or self._load(candidate)
+            with worker:
+                verdict.loaded(loaded, seconds)
+                return self._judge(worker, loaded, verdict)
+        except Faulted as error:
+            return verdict.faulted(error.fault)
+        except WorkerError as error:
+            return verdict.failed(Failure(Status.INFRASTRUCTURE, str(error)))
+
+    def profile(self, candidate: Candidate, evaluation: Evaluation) -> Evaluation:
+        """Add a `Profile` to the evaluation of a passed candidate."""
+        if evaluation.timing is None:
+            return evaluation
+        session = self._ready()[0]
+        digest = profiler.digest(evaluation.timing.median_ms, session.graph, session.device)
+        return evaluation.model_copy(update={"profile": digest})
+
+    def promote(self, claims: tuple[Claim, ...]) -> tuple[Promotion, ...]:
+        """Look again at each claim in fresh processes; one that the machine spoiled stays open."""
+        return promotion.promote(self._ready()[0], claims)
+
+    def facts(self) -> Facts:
+        """Machine, versions and protections that the verdicts rest on."""
+        session = self._ready()[0]
+        with session.fork_reference("eager")[0] as worker:
+            protections = worker.protections
+        return Facts(
+            harness=HARNESS,
+            device=session.device.fingerprint,
+            peaks=session.device.in_words(),
+            system=platform.platform(),
+            python=platform.python_version(),
+            torch=version("torch"),
+            compiler=session.compiler.identity(),
+            threads=session.threads,
+            protections=protections.model_dump(mode="json"),
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is missing or limited for this task, in words."""
+        session, opponents = self._ready()
+        found = (session.graph_note, *session.oracle.notes, *opponents.notes)
+        return tuple(note for note in found if note)
+
+    def __enter__(self) -> Self:
+        """Nothing is started before it is needed."""
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """End every process."""
+        self._discard()
+        if self._session is not None:
+            self._session.close()
+        self._session = self._opponents = None
+
+    def _ready(self) -> tuple[Session, Opponents]:
+        """The session, begun at the first need."""
+        if self._session is None or self._opponents is None:
+            self._session = Session(self.task, self.config)
+            self._opponents = Opponents(self._session)
+        return self._session, self._opponents
+
+    def _verdict(self, candidate: Candidate) -> Verdict:
+        facts = {
+            "task": self.task.sha,
+            "harness": HARNESS,
+            "device": self._ready()[0].device.fingerprint,
+            "measurement": self.config.measurement,
+        }
+        return Verdict(candidate, facts)
+
+    def _load(self, candidate: Candidate) -> tuple[Worker, Loaded, float]:
+        session = self._ready()[0]
+        began = time.monotonic()
+        worker, loaded = session.fork(candidate)
+        return worker, loaded, time.monotonic() - began
+
+    def _discard(self) -> None:
+        """Kill workers that no `verify` came for."""
+        while self._waiting:
+            _, (worker, _, _) = self._waiting.popitem()
+            worker.kill()
+
+    def _judge(self, worker: Worker, loaded: Loaded, verdict: Verdict) -> Evaluation:
+        session, opponents = self._ready()
+        quick = self.config.measurement == "quick"
+        trials = Trials(session.oracle, session.cases, FEW_REPEATS if quick else REPEATS)
+        if loaded.state == "seeded":
+            trials.notes.append(
+                "its parameters have other names or shapes than the reference's: its weights are "
+                "those of its own constructor under the same seed"
+            )
+        with verdict.phase("verify"):
+            failure = trials.before(worker)
+        verdict.add(correctness=trials.correctness(), log=worker.log)
+        if failure is not None:
+            return verdict.failed(failure)
+        assert trials.instrumented is not None
+        kept = contract.judge(session.contract, trials.instrumented)
+        verdict.add(contract=kept)
+        if not kept.is_kept:
+            return verdict.failed(Failure(Status.CONTRACT, contract.breach(kept)))
+        if not loaded.denormals_kept:
+            return verdict.failed(Failure(Status.CONTRACT, _FLUSHES))
+        return self._time(worker, opponents, trials, verdict)
+
+    def _time(
+        self, worker: Worker, opponents: Opponents, trials: Trials, verdict: Verdict
+    ) -> Evaluation:
+        session = self._ready()[0]
+        with verdict.phase("time"):
+            others = opponents.workers()
+            session.put_timed(worker)
+            raced = race(session, worker, others)
+        if raced.failure is not None and raced.timing is None and not raced.kept:
+            return verdict.failed(raced.failure)
+        with verdict.phase("verify"):
+            failure = trials.after(worker, raced.kept) or raced.failure
+        verdict.add(correctness=trials.correctness(), log=worker.log)
+        if failure is not None:
+            return verdict.failed(failure)
+        verdict.add(timing=raced.timing)
+        return verdict.passed()
+
+
+_FLUSHES = (
+    "loading it switched the process to flushing denormal numbers to zero, which changes the "
+    "results of everything that runs beside it (a fast-math flag does that)"
+)

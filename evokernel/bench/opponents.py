@@ -1,0 +1,80 @@
+"""Owns the baselines of a task: trusted workers that live with the session, and their times."""
+
+from __future__ import annotations
+
+import time
+
+from evokernel.bench import Baseline, statistics, timing
+from evokernel.bench.messages import Faulted
+from evokernel.bench.pool import Worker
+from evokernel.bench.session import Session
+from evokernel.errors import TaskError
+
+
+class Opponents:
+    """Keeps one warm worker for each baseline, so that a candidate costs only its own calls.
+
+    Args:
+        session: Forks them.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._workers: dict[str, Worker] = {}
+        self._seconds: dict[str, float] = {}
+        self._baselines: tuple[Baseline, ...] | None = None
+        self.notes: list[str] = []
+        """Which baseline is missing, and why."""
+
+    def workers(self) -> dict[str, Worker]:
+        """The living workers by name; one that died is replaced.
+
+        Raises:
+            TaskError: The reference itself fails in a worker.
+        """
+        for name in self._session.config.baselines:
+            known = self._workers.get(name)
+            if name in self._seconds and (known is None or known.is_alive):
+                continue
+            self._start(name)
+        return dict(self._workers)
+
+    def baselines(self) -> tuple[Baseline, ...]:
+        """Time them once against each other."""
+        if self._baselines is None:
+            workers = self.workers()
+            session = self._session
+            flush = session.device.flush_bytes
+            with session.lock():
+                series = timing.measure(workers, session.oracle, session.pace, flush, session.rng)
+            self._baselines = tuple(
+                Baseline(
+                    name=name,
+                    median_ms=1e3
+                    * statistics.median(series.times(name) or series.times(name, tolerant=True)),
+                    seconds=self._seconds[name],
+                )
+                for name in workers
+            )
+        return self._baselines
+
+    def _start(self, name: str) -> None:
+        """Fork, load, and call once: torch.compile works at the first call."""
+        began = time.monotonic()
+        session = self._session
+        case = session.oracle.timed_cases()[0]
+        self._workers.pop(name, None)
+        try:
+            worker, _ = session.fork_reference("compile" if name == "compile" else "eager")
+            session.put_timed(worker)
+            worker.run(case.name, poison=False)
+        except Faulted as error:
+            if name == "eager":
+                raise TaskError(
+                    f"the reference of `{session.task.name}` fails in a worker: "
+                    f"{error.fault.reason}\n{error.fault.log}"
+                ) from error
+            self.notes.append(f"no time for `{name}`: {error.fault.reason}")
+        else:
+            self._workers[name] = worker
+        self._seconds[name] = time.monotonic() - began

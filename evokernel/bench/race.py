@@ -1,0 +1,197 @@
+"""Owns the verdict on a candidate's time: valid or not, and against whom it is how much faster."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from evokernel.bench import device as devices
+from evokernel.bench import statistics, timing
+from evokernel.bench.messages import Outcome
+from evokernel.bench.oracle import Case
+from evokernel.bench.pool import Worker
+from evokernel.bench.session import Session
+from evokernel.bench.timing import CANDIDATE, ClockCheck, Pace, Series
+from evokernel.bench.trials import Failure
+from evokernel.evaluation import Interval, Speedup, Status, Timing
+
+CLOCK_LIMIT, CLOCK_SLACK_S = 1.5, 1e-4
+"""The parent's wall time of a call may exceed the worker's by this factor, plus seconds. A
+repetition starts with cold caches and a batch with warm ones, so that an honest batch is faster."""
+FLOOR_LIMIT = 1.5
+"""Faster than the roofline's floor by more than this is impossible; less is measured again."""
+BETWEEN = 0.004
+"""Standard deviation of the log ratio between fresh processes, taken for granted where only one
+process was measured: where memory lies differs from process to process, and stays as it is."""
+
+
+@dataclass(frozen=True)
+class Raced:
+    """What timing a candidate gave: a time or a failure, and outputs to check."""
+
+    timing: Timing | None = None
+    failure: Failure | None = None
+    kept: tuple[tuple[Case, Outcome], ...] = ()
+
+
+def race(session: Session, worker: Worker, opponents: Mapping[str, Worker]) -> Raced:
+    """Time a candidate that is right against the baselines, and decide whether to believe it.
+
+    Raises:
+        Faulted: The candidate failed meanwhile.
+        WorkerError: The device lock stayed taken.
+    """
+    with session.lock():
+        first = _measure(session, worker, opponents)
+        if failure := spoiled(first, session.pace):
+            return Raced(failure=failure)
+        second = None
+        if _is_too_fast(session, first, 1.0):
+            session.device = devices.measure_again(
+                session.config.cache, session.threads, session.compiler, session.device
+            )
+            second = _measure(session, worker, opponents)
+        series = second or first
+        kept = tuple(series.kept)
+        if failure := spoiled(series, session.pace):
+            return Raced(failure=failure)
+        if _is_too_fast(session, series, FLOOR_LIMIT):
+            return Raced(failure=_impossible(session, series), kept=kept)
+        clock = timing.check_clock(worker, session.oracle.timed_cases()[0], _median(series))
+    if failure := _wrong_clock(clock, _median(series), session.pace):
+        return Raced(failure=failure, kept=kept)
+    found = summarise(session, [series], tuple(opponents), _notes(session, series, second))
+    peak = worker.peak_bytes(session.oracle.timed_cases()[0].name)
+    return Raced(timing=found.model_copy(update={"peak_bytes": peak}), kept=kept)
+
+
+def spoiled(series: Series, pace: Pace) -> Failure | None:
+    """Whether the machine was too busy for a number; never the candidate's doing."""
+    clean = sum(all(block.clean.values()) for block in series.blocks)
+    if clean >= pace.least or (not pace.is_strict and series.blocks):
+        return None
+    noise = series.noise.in_words() if series.noise else "nothing was measured"
+    waited = f" after waiting {pace.quiet_s:.0f} s for a quiet moment" if series.restless else ""
+    return Failure(
+        Status.INFRASTRUCTURE,
+        f"the machine was busy{waited}: only {clean} of {len(series.blocks)} rounds were left "
+        f"alone, {pace.least} are needed ({noise})",
+    )
+
+
+def summarise(
+    session: Session, processes: Sequence[Series], opponents: Sequence[str], notes: tuple[str, ...]
+) -> Timing:
+    """Make one record of the clean times of one or more processes."""
+    tolerant = is_tolerant(processes, session.pace)
+    times = [t for series in processes for t in series.times(tolerant=tolerant)]
+    floor_ms = _floor_ms(session)
+    median_ms = 1e3 * statistics.median(times)
+    return Timing(
+        median_ms=median_ms,
+        spread=statistics.spread(times),
+        samples=len(times),
+        dropped=0 if tolerant else sum(series.dropped() for series in processes),
+        processes=len(processes),
+        speedups=tuple(speedup(session, processes, name, tolerant) for name in opponents),
+        roofline_share=floor_ms / median_ms if floor_ms is not None else None,
+        cache_state="cold",
+        threads=session.threads,
+        notes=notes,
+    )
+
+
+def speedup(
+    session: Session, processes: Sequence[Series], opponent: str, is_tolerant: bool = False
+) -> Speedup:
+    """The ratio against one opponent with its interval, and whether it is a win."""
+    ratio = interval(processes, opponent, is_tolerant)
+    times = [t for series in processes for t in series.times(opponent, is_tolerant)]
+    margin = session.config.margin
+    return Speedup(
+        against=opponent,
+        ratio=ratio,
+        opponent_ms=1e3 * statistics.median(times),
+        is_faster=ratio.low > 1 + margin,
+        is_slower=ratio.high < 1 - margin,
+    )
+
+
+def interval(processes: Sequence[Series], opponent: str, is_tolerant: bool = False) -> Interval:
+    """The opponent's time over the candidate's."""
+    pairs = [series.pairs(opponent, tolerant=is_tolerant) for series in processes]
+    return statistics.ratio_interval(pairs, between=BETWEEN if len(processes) == 1 else 0.0)
+
+
+def _measure(session: Session, worker: Worker, opponents: Mapping[str, Worker]) -> Series:
+    return timing.measure(
+        {CANDIDATE: worker, **opponents},
+        session.oracle,
+        session.pace,
+        session.device.flush_bytes,
+        session.rng,
+    )
+
+
+def is_tolerant(processes: Sequence[Series], pace: Pace) -> bool:
+    """Whether disturbed rounds have to be used, which only the quick profile permits."""
+    return not pace.is_strict and any(
+        sum(all(block.clean.values()) for block in series.blocks) < pace.least
+        for series in processes
+    )
+
+
+def _median(series: Series) -> float:
+    return statistics.median(series.times() or series.times(tolerant=True))
+
+
+def _is_too_fast(session: Session, series: Series, limit: float) -> bool:
+    """Whether the time is below the memory floor by more than a factor.
+
+    Arithmetic sets no such floor: a reference may compute more than its result needs.
+    """
+    if not session.min_bytes:
+        return False
+    floor_s = 1e-3 * session.device.memory_floor_ms(session.min_bytes)
+    return _median(series) * limit < floor_s
+
+
+def _impossible(session: Session, series: Series) -> Failure:
+    floor_ms = session.device.memory_floor_ms(session.min_bytes or 0)
+    return Failure(
+        Status.CONTRACT,
+        f"its time of {1e3 * _median(series):.4g} ms is impossible: moving the task's "
+        f"{session.min_bytes} bytes takes {floor_ms:.4g} ms at the best rate measured here, so "
+        "that it cannot have done the work",
+    )
+
+
+def _wrong_clock(clock: ClockCheck, seconds: float, pace: Pace) -> Failure | None:
+    """Compare the parent's wall time over a batch with what the worker's clock said."""
+    if clock.seconds <= CLOCK_LIMIT * seconds + CLOCK_SLACK_S:
+        return None
+    told = f"{1e3 * clock.seconds:.4g} ms a call from outside, {1e3 * seconds:.4g} ms from inside"
+    if not clock.is_disturbed:
+        return Failure(Status.CONTRACT, f"the clocks disagree: {told}; the time is not believed")
+    if not pace.is_strict:
+        return None
+    text = f"the machine was too busy to compare the clocks ({told})"
+    return Failure(Status.INFRASTRUCTURE, text)
+
+
+def _floor_ms(session: Session) -> float | None:
+    if session.graph is None:
+        return None
+    return session.device.floor_ms(session.graph.min_bytes, session.graph.flops)
+
+
+def _notes(session: Session, series: Series, second: Series | None) -> tuple[str, ...]:
+    notes = []
+    if second is not None and _is_too_fast(session, series, 1.0):
+        notes.append(
+            "faster than the roofline's floor at the measured peaks, within a factor of "
+            f"{FLOOR_LIMIT}; measured twice"
+        )
+    if is_tolerant([series], session.pace):
+        notes.append("the machine was busy: disturbed repetitions were used")
+    return tuple(notes)

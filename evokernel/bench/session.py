@@ -1,0 +1,167 @@
+"""Owns `Session`: what judging one task on this machine needs, made once and closed once."""
+
+from __future__ import annotations
+
+import os
+import random
+import secrets
+from contextlib import AbstractContextManager, ExitStack
+from typing import Literal
+
+from evokernel.attempt import Candidate
+from evokernel.bench import device as devices
+from evokernel.bench import families, timing
+from evokernel.bench.device import CPU, DeviceFacts
+from evokernel.bench.disturbance import device_lock
+from evokernel.bench.messages import Loaded, WorkerSpec
+from evokernel.bench.oracle import Case, Oracle
+from evokernel.bench.pool import Worker, WorkerPool
+from evokernel.bench.timing import Pace
+from evokernel.compilers.cpp import CppCompiler
+from evokernel.config import BenchConfig
+from evokernel.opgraph import CaptureFailed, OpGraph, capture
+from evokernel.program import Program
+from evokernel.task import Task
+
+SLOTS = 2
+"""Addresses that each timed input set takes in turn."""
+BASE_BYTES = 2 << 30
+"""Address space of a worker for code, thread stacks and arenas."""
+ROOM = 16
+"""Copies of inputs and outputs that a worker may hold: the harness's own and the candidate's."""
+SMALL_BYTES = 8 << 20
+"""Up to this size of inputs and outputs, the quick profile too runs every family."""
+QUICK_FAMILIES = ("normal", "large", "negated", "special")
+LOCK_S = 600.0
+
+
+class Session:
+    """The trusted side of judging one task: processes, truth, device and compiler.
+
+    Args:
+        task: What candidates are for.
+        config: How they are judged.
+
+    Raises:
+        TaskError: The task's file fails.
+        CompilerMissing: No compiler answers.
+    """
+
+    def __init__(self, task: Task, config: BenchConfig) -> None:
+        self.task = task
+        self.config = config
+        self.threads = config.threads or len(os.sched_getaffinity(0))
+        self.secret = secrets.randbits(62) if config.seed is None else config.seed
+        self.rng = random.Random(f"{self.secret}/order")
+        self.compiler = CppCompiler(config.cache, timeout_s=config.compile_s)
+        self._stack = ExitStack()
+        self.pool = self._stack.enter_context(WorkerPool(config.cache))
+        self.pool.warm(self.threads)
+        try:
+            self._prepare()
+        except BaseException:
+            self.close()
+            raise
+
+    def _prepare(self) -> None:
+        self.program: Program = self.task.program()
+        self.graph, self.graph_note = _captured(self.program)
+        self.device: DeviceFacts = devices.device_facts(
+            self.config.cache, self.threads, self.compiler
+        )
+        self.oracle = Oracle(self.program, self.secret, self.graph)
+        self._stack.callback(self.oracle.close)
+        self.cases: tuple[Case, ...] = self.oracle.cases(self._families())
+        self.oracle.prepare(self.cases)
+
+    @property
+    def contract(self) -> Literal["own_kernels_only", "library_allowed"]:
+        """The policy that holds: the task's, else the command's."""
+        return self.task.options.contract or self.config.contract
+
+    @property
+    def pace(self) -> Pace:
+        """How long to measure, and how calm it must be."""
+        return timing.QUICK if self.config.measurement == "quick" else timing.STANDARD
+
+    @property
+    def min_bytes(self) -> int | None:
+        """Bytes that any implementation of the timed workload moves; None if unknown."""
+        return self.graph.min_bytes if self.graph is not None else None
+
+    def lock(self) -> AbstractContextManager[float]:
+        """The device lock, to be held while anything is timed."""
+        return device_lock(CPU, LOCK_S)
+
+    def fork(self, candidate: Candidate) -> tuple[Worker, Loaded]:
+        """A fresh worker with the candidate loaded.
+
+        Raises:
+            Faulted: It cannot be imported, built or constructed; the worker is gone.
+        """
+        return self._loaded(self._spec("candidate", candidate.source, "ModelNew"))
+
+    def fork_reference(self, role: Literal["eager", "compile"]) -> tuple[Worker, Loaded]:
+        """A fresh trusted worker with the reference loaded."""
+        return self._loaded(self._spec(role, self.task.source, "Model"))
+
+    def put_timed(self, worker: Worker) -> None:
+        """Give a worker the input sets that timed repetitions draw from."""
+        sizes = self.oracle.expected(self.cases[0]).output_bytes
+        for case in self.oracle.timed_cases():
+            worker.put(case.name, self.oracle.package(case), slots=SLOTS, output_bytes=sizes)
+
+    def drop_timed(self, worker: Worker) -> None:
+        """Free them."""
+        for case in self.oracle.timed_cases():
+            worker.drop(case.name)
+
+    def close(self) -> None:
+        """End every process and give all memory back."""
+        self._stack.close()
+
+    def _families(self) -> tuple[str, ...]:
+        if self.config.measurement == "standard" or self._bytes() <= SMALL_BYTES:
+            return families.FAMILIES
+        return QUICK_FAMILIES
+
+    def _bytes(self) -> int:
+        """Bytes of one call's inputs and outputs."""
+        (normal,) = self.oracle.cases(("normal",))[:1]
+        return self.oracle.package(normal).bytes + sum(self.oracle.expected(normal).output_bytes)
+
+    def _spec(
+        self, role: Literal["candidate", "eager", "compile"], source: str, class_name: str
+    ) -> WorkerSpec:
+        limit = self.config.memory_bytes or BASE_BYTES + ROOM * self._bytes()
+        return WorkerSpec(
+            role=role,
+            source=source,
+            class_name=class_name,
+            threads=self.threads,
+            memory_bytes=limit + self.device.flush_bytes,
+            run_s=self.config.run_s,
+            build_s=self.config.compile_s,
+        )
+
+    def _loaded(self, spec: WorkerSpec) -> tuple[Worker, Loaded]:
+        oracle = self.oracle
+        worker = self.pool.fork(spec, self.compiler.build)
+        try:
+            loaded = worker.load(
+                oracle.init_args,
+                oracle.init_kwargs,
+                seed=oracle.reference.weights_seed,
+                state=oracle.reference.state,
+            )
+        except BaseException:
+            worker.kill()
+            raise
+        return worker, loaded
+
+
+def _captured(program: Program) -> tuple[OpGraph | None, str]:
+    try:
+        return capture(program), ""
+    except CaptureFailed as error:
+        return None, f"work and traffic are unknown: {error}"

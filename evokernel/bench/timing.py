@@ -1,0 +1,308 @@
+"""Owns paired timing: all sides alternate in random order on the same fresh inputs.
+
+A block is one repetition of each side, in random order, on one draw of the timed inputs: a set, an
+address, and a change of sign, scale and offset that no candidate can foresee. Ratios are formed
+within blocks. Disturbed repetitions are dropped; too few clean ones make no number at all.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from evokernel.bench import disturbance, statistics
+from evokernel.bench.disturbance import Disturbance, Signs
+from evokernel.bench.messages import Faulted, Outcome, Repetition, TimePlan
+from evokernel.bench.oracle import Case, Oracle
+from evokernel.bench.pool import Worker
+from evokernel.errors import WorkerError
+
+CANDIDATE = "candidate"
+
+STALL_SHARE, STALL_S = 0.05, 2e-4
+"""Waiting for a core that a repetition may show: share of its time, plus seconds."""
+SWITCHES, SWITCH_RATE = 2, 100.0
+"""Involuntary switches that it may show, and more for each second."""
+WINDOW_S = 0.5
+"""Length of the windows in which foreign core time is judged; see the ticks in `disturbance`."""
+FOREIGN_CORES = 0.3
+STOLEN_SHARE = 0.05
+BATCH_S = 0.02
+"""Shortest batch for which the parent's clock is trusted."""
+CLOCK_TRIES = 3
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How long to measure, and how much calm to demand."""
+
+    limit_s: float
+    """Seconds for the blocks, warming up not included; the least number of blocks comes first."""
+    least: int
+    """Clean blocks that make a number."""
+    tight: float
+    """Half width of the ratios' intervals at which measuring ends early. Dimensionless."""
+    quiet_s: float
+    """How long to wait for a quiet moment; 0 does not wait."""
+    is_strict: bool
+    """Too few clean blocks make no number; otherwise disturbed ones are used, and that is noted."""
+    kept: int
+    """Outputs of timed repetitions that are handed over for checking."""
+    warmups: int = 2
+    """Untimed calls before the first block."""
+
+
+STANDARD = Pace(limit_s=2.0, least=9, tight=0.004, quiet_s=20.0, is_strict=True, kept=2)
+QUICK = Pace(limit_s=0.25, least=5, tight=0.02, quiet_s=0.0, is_strict=False, kept=1, warmups=1)
+
+
+@dataclass(frozen=True)
+class Block:
+    """One repetition of each side."""
+
+    seconds: dict[str, float]
+    """Wall time of one call by side."""
+    clean: dict[str, bool]
+    """Whether the repetition was left alone, by side."""
+
+
+@dataclass
+class Series:
+    """The blocks of one process of each side."""
+
+    blocks: list[Block] = field(default_factory=list)
+    kept: list[tuple[Case, Outcome]] = field(default_factory=list)
+    """Outputs of timed repetitions of the candidate, with the case that says what is right."""
+    noise: Disturbance | None = None
+    """What the machine showed in the whole section."""
+    restless: Disturbance | None = None
+    """What it showed when waiting for a quiet moment was given up."""
+
+    def pairs(
+        self, opponent: str, side: str = CANDIDATE, tolerant: bool = False
+    ) -> list[tuple[float, float]]:
+        """Times of (opponent, side) from the blocks in which both are clean, or from all."""
+        return [
+            (block.seconds[opponent], block.seconds[side])
+            for block in self.blocks
+            if tolerant or (block.clean[opponent] and block.clean[side])
+        ]
+
+    def times(self, side: str = CANDIDATE, tolerant: bool = False) -> list[float]:
+        """Times of one side, seconds per call."""
+        return [block.seconds[side] for block in self.blocks if tolerant or block.clean[side]]
+
+    def dropped(self, side: str = CANDIDATE) -> int:
+        """Disturbed repetitions of one side."""
+        return sum(not block.clean[side] for block in self.blocks)
+
+
+@dataclass(frozen=True)
+class ClockCheck:
+    """The parent's look at a batch of calls."""
+
+    seconds: float
+    """Wall seconds per call by the parent's clock, the null call subtracted; the best of some."""
+    is_disturbed: bool
+    """The machine was busy with other things, so that the figure is no upper limit."""
+
+
+def measure(
+    sides: Mapping[str, Worker], oracle: Oracle, pace: Pace, flush_bytes: int, rng: random.Random
+) -> Series:
+    """Time all sides against each other; the caller holds the device lock.
+
+    Args:
+        sides: Workers by side; each has the oracle's timed sets put. One may be `CANDIDATE`.
+        oracle: Says how inputs vary, and which outputs can be checked.
+        pace: How long, and how calm.
+        flush_bytes: What is read and written before each repetition to empty the caches.
+        rng: Draws order, inputs and kept outputs.
+
+    Raises:
+        Faulted: The candidate failed.
+        WorkerError: An opponent failed.
+    """
+    series = Series()
+    if pace.quiet_s > 0:
+        series.restless = disturbance.wait_for_quiet(pace.quiet_s)
+    warm_up(sides, oracle, pace)
+    section = _Section(sides, oracle, pace, flush_bytes, rng)
+    section.run(series)
+    return series
+
+
+def warm_up(sides: Mapping[str, Worker], oracle: Oracle, pace: Pace) -> None:
+    """Call each side on each timed set, so that memory and thread pools are as later."""
+    for side, worker in sides.items():
+        for case in oracle.timed_cases():
+            variant = oracle.variant(f"warm/{case.draw}")
+            plan = TimePlan(variants=(variant,), warmups=pace.warmups)
+            with _blamed(side):
+                worker.time(case.name, plan)
+
+
+def half_width(series: Series, opponents: Sequence[str], pace: Pace) -> float:
+    """Largest relative half width of the ratios' intervals so far; infinite with too few blocks."""
+    widest = 0.0
+    for opponent in opponents:
+        pairs = series.pairs(opponent, tolerant=not pace.is_strict)
+        if len(pairs) < pace.least:
+            return float("inf")
+        interval = statistics.ratio_interval([pairs], resamples=400)
+        widest = max(widest, (interval.high - interval.low) / (2 * interval.value))
+    return widest
+
+
+def check_clock(worker: Worker, case: Case, seconds: float) -> ClockCheck:
+    """Time batches of at least `BATCH_S` from outside, against the worker's own figure.
+
+    Args:
+        worker: The candidate's worker, warmed up.
+        case: A timed set that was put.
+        seconds: Time of one call as the worker told it.
+    """
+    calls = max(2, min(4096, round(1.2 * BATCH_S / max(seconds, 1e-7))))
+    best, is_disturbed = float("inf"), True
+    for _ in range(CLOCK_TRIES):
+        before = disturbance.read(worker.usage().cpu_s)
+        null = worker.null_batch(calls).wall_s
+        wall = worker.batch(case.name, calls).wall_s
+        seen = disturbance.between(before, disturbance.read(worker.usage().cpu_s))
+        best = min(best, max(wall - null, 0.0) / calls)
+        is_disturbed = is_disturbed and seen.stalled_s + seen.stolen_s > 0.1 * wall
+        if wall < BATCH_S:
+            calls = min(65536, calls * max(2, round(1.2 * BATCH_S / max(wall, 1e-6))))
+        elif best <= seconds:
+            break
+    return ClockCheck(seconds=best, is_disturbed=is_disturbed)
+
+
+class _Section:
+    """One timed section: its blocks, and the windows in which foreign core time is judged."""
+
+    def __init__(
+        self,
+        sides: Mapping[str, Worker],
+        oracle: Oracle,
+        pace: Pace,
+        flush_bytes: int,
+        rng: random.Random,
+    ) -> None:
+        self._sides = sides
+        self._oracle = oracle
+        self._pace = pace
+        self._flush = flush_bytes
+        self._rng = rng
+        self._opponents = [side for side in sides if side != CANDIDATE]
+
+    def run(self, series: Series) -> None:
+        """Add blocks until the ratios are tight or the time is up."""
+        started = window = self._signs()
+        fresh: list[Block] = []
+        for number in self._numbers(series):
+            fresh.append(self._block(series, number))
+            if time.monotonic() - window.clock >= WINDOW_S:
+                window = self._close_window(series, fresh, window)
+        if fresh:
+            self._close_window(series, fresh, window)
+        series.noise = disturbance.between(started, self._signs())
+
+    def _numbers(self, series: Series) -> Iterator[int]:
+        """Numbers of the blocks; ends when there is enough of them."""
+        deadline = time.monotonic() + self._pace.limit_s
+        hard = deadline + max(self._pace.limit_s, 1.0)
+        number = 0
+        while True:
+            yield number
+            number += 1
+            now = time.monotonic()
+            enough = self._clean(series) >= self._pace.least
+            if now > hard or (now > deadline and enough) or self._is_tight(series, number):
+                return
+            if now > deadline and not self._pace.is_strict and number >= self._pace.least:
+                return
+
+    def _clean(self, series: Series) -> int:
+        """Clean blocks so far, those of the open window not included."""
+        return sum(all(block.clean.values()) for block in series.blocks)
+
+    def _is_tight(self, series: Series, number: int) -> bool:
+        if number % 8 or not self._opponents or CANDIDATE not in self._sides:
+            return False
+        return half_width(series, self._opponents, self._pace) <= self._pace.tight
+
+    def _block(self, series: Series, number: int) -> Block:
+        draw = self._rng.randrange(len(self._oracle.timed_cases()))
+        case = self._oracle.timed_cases()[draw]
+        checkable = self._rng.random() < 0.5 or self._must_keep(series, number)
+        if checkable:
+            case = self._rng.choice(self._oracle.checkable(draw))
+        variant = case.variant or self._oracle.variant(str(self._rng.getrandbits(62)))
+        variant = variant.model_copy(update={"slot": self._rng.randrange(1 << 16)})
+        plan = TimePlan(variants=(variant,), flush_bytes=self._flush)
+        order = list(self._sides)
+        self._rng.shuffle(order)
+        seconds, clean = {}, {}
+        for side in order:
+            with _blamed(side):
+                seconds[side], clean[side] = _repetition(self._sides[side], case.name, plan)
+        if checkable and (self._rng.random() < 0.25 or self._must_keep(series, number)):
+            self._keep(series, case)
+        return Block(seconds, clean)
+
+    def _must_keep(self, series: Series, number: int) -> bool:
+        """The last block that surely comes keeps what chance has not."""
+        return number >= self._pace.least - 1 and not series.kept
+
+    def _keep(self, series: Series, case: Case) -> None:
+        worker = self._sides.get(CANDIDATE)
+        if worker is not None and len(series.kept) < self._pace.kept:
+            series.kept.append((case, worker.kept()))
+
+    def _close_window(self, series: Series, fresh: list[Block], opened: Signs) -> Signs:
+        """Judge the window as a whole, and move its blocks over."""
+        now = self._signs()
+        seen = disturbance.between(opened, now)
+        is_calm = seen.seconds < WINDOW_S / 2 or (
+            seen.foreign_cores <= FOREIGN_CORES
+            and seen.stolen_s + seen.throttled_s <= STOLEN_SHARE * seen.seconds
+        )
+        for block in fresh:
+            flags = block.clean if is_calm else dict.fromkeys(block.clean, False)
+            series.blocks.append(Block(block.seconds, flags))
+        fresh.clear()
+        return now
+
+    def _signs(self) -> Signs:
+        return disturbance.read(sum(worker.usage().cpu_s for worker in self._sides.values()))
+
+
+@contextmanager
+def _blamed(side: str) -> Iterator[None]:
+    """Keep an opponent's failure from being taken for the candidate's."""
+    try:
+        yield
+    except Faulted as error:
+        if side == CANDIDATE:
+            raise
+        raise WorkerError(f"`{side}`, which it is timed against, failed: {error}") from error
+
+
+def _repetition(worker: Worker, name: str, plan: TimePlan) -> tuple[float, bool]:
+    """Time one repetition; tell whether it was left alone."""
+    before = disturbance.stalled_seconds()
+    repetition = worker.time(name, plan)[0]
+    after = disturbance.stalled_seconds()
+    stalled = 0.0 if before is None or after is None else after - before
+    return repetition.seconds, _is_clean(repetition, stalled)
+
+
+def _is_clean(repetition: Repetition, stalled_s: float) -> bool:
+    took = repetition.nanoseconds * 1e-9
+    if stalled_s > STALL_S + STALL_SHARE * took:
+        return False
+    return repetition.involuntary <= SWITCHES + SWITCH_RATE * took

@@ -1,0 +1,140 @@
+"""Owns the numerical trials of one loaded candidate, before and after its timing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from evokernel.bench import correctness
+from evokernel.bench.messages import Outcome
+from evokernel.bench.oracle import Case, Judgement, Oracle
+from evokernel.bench.pool import Worker
+from evokernel.evaluation import Correctness, Mismatch, Status
+
+REPEATS = 3
+"""Calls on the same bits, which must give the same bits."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why the trials ended."""
+
+    status: Status
+    reason: str
+
+
+@dataclass
+class Trials:
+    """Runs the cases one after the other, the cheapest and most telling first; stops at a fault.
+
+    Args:
+        oracle: Makes inputs and judges.
+        cases: What to run; the first is `normal` on the first workload.
+        repeats: How often the first case is repeated bit by bit.
+    """
+
+    oracle: Oracle
+    cases: tuple[Case, ...]
+    repeats: int = REPEATS
+    instrumented: Outcome | None = None
+    """The call in which operators and launches were logged."""
+    worst_ratio: float = 0.0
+    comparisons: int = 0
+    mismatches: list[Mismatch] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    seen: list[Case] = field(default_factory=list)
+
+    def before(self, worker: Worker) -> Failure | None:
+        """All cases, on poisoned memory; the first one several times."""
+        for number, case in enumerate(self.cases):
+            self._put(worker, case)
+            failure = self._first(worker, case) if number == 0 else self._one(worker, case)
+            worker.drop(case.name)
+            if failure is not None:
+                return failure
+        return None
+
+    def after(self, worker: Worker, kept: Sequence[tuple[Case, Outcome]]) -> Failure | None:
+        """Outputs of timed repetitions, and the first case once more with new values."""
+        for case, outcome in kept:
+            failure = self._judge(case, outcome, are_inputs_told=False)
+            if failure is not None:
+                reason = f"in a timed repetition, {failure.reason}"
+                return Failure(failure.status, reason)
+        again = Case(self.cases[0].workload, "normal", draw=1)
+        self._put(worker, again)
+        failure = self._one(worker, again)
+        worker.drop(again.name)
+        if failure is not None:
+            return Failure(failure.status, f"after it had been timed, {failure.reason}")
+        return None
+
+    def correctness(self) -> Correctness:
+        """What has been found so far."""
+        return Correctness(
+            is_right=not self.mismatches,
+            families=tuple(dict.fromkeys(case.family for case in self.seen)),
+            workloads=tuple(dict.fromkeys(case.workload.name for case in self.seen)),
+            comparisons=self.comparisons,
+            worst_ratio=self.worst_ratio,
+            tolerance=self.oracle.describe_tolerance(),
+            mismatches=tuple(self.mismatches),
+            notes=(*self.oracle.notes, *self.notes),
+        )
+
+    def _put(self, worker: Worker, case: Case) -> None:
+        sizes = self.oracle.expected(case).output_bytes
+        worker.put(case.name, self.oracle.package(case), output_bytes=sizes)
+
+    def _first(self, worker: Worker, case: Case) -> Failure | None:
+        """A plain call, one whose inputs are overwritten before results are read, and repeats."""
+        first = worker.run(case.name)
+        if failure := self._judge(case, first):
+            return failure
+        if not self.oracle.expected(case).aliased:
+            late = worker.run(case.name, overwrite_inputs=True)
+            if (failure := self._judge(case, late)) is not None:
+                reason = f"once its inputs had been overwritten, {failure.reason}"
+                return Failure(failure.status, reason)
+        self.instrumented = worker.run(case.name, instrument=True)
+        for _ in range(self.repeats):
+            again = worker.run(case.name)
+            if failure := self._judge(case, again) or self._same(case, first, again):
+                return failure
+        if again.threads_left:
+            self.notes.append(f"a call left {again.threads_left} threads or processes running")
+        return None
+
+    def _one(self, worker: Worker, case: Case) -> Failure | None:
+        overwrite = not self.oracle.expected(case).aliased
+        return self._judge(case, worker.run(case.name, overwrite_inputs=overwrite))
+
+    def _judge(self, case: Case, outcome: Outcome, are_inputs_told: bool = True) -> Failure | None:
+        found: Judgement = self.oracle.judge(case, outcome, are_inputs_told)
+        self.worst_ratio = max(self.worst_ratio, found.worst_ratio)
+        self.comparisons += found.comparisons
+        self.seen.append(case)
+        if found.fault is None:
+            return None
+        if found.mismatch is not None:
+            self.mismatches.append(found.mismatch)
+        where = f"on `{case.family}` inputs of workload `{case.workload.name}`"
+        return Failure(found.fault.status, f"{where}: {found.fault.detail}")
+
+    def _same(self, case: Case, first: Outcome, again: Outcome) -> Failure | None:
+        if not self.oracle.reference.is_deterministic:
+            return None
+        difference = correctness.same_bits(first.outputs, again.outputs)
+        if difference is None:
+            return None
+        self.mismatches.append(
+            Mismatch(
+                workload=case.workload.name,
+                family=case.family,
+                output="",
+                detail=f"two calls on the same inputs: {difference}",
+            )
+        )
+        return Failure(
+            Status.NONDETERMINISTIC, f"two calls on the same inputs disagree: {difference}"
+        )
