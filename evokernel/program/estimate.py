@@ -127,7 +127,7 @@ def memory_estimate(
     Raises:
         TaskError: the file cannot make its inputs or its module.
     """
-    return _estimate(shapes(program, workload), graph)
+    return estimate_from(shapes(program, workload), graph)
 
 
 def plan_reference(
@@ -150,7 +150,7 @@ def plan_reference(
     """
     available = min(available, program.task.options.memory_bytes or available)
     full = shapes(program, workload)
-    estimate = _estimate(full, graph)
+    estimate = estimate_from(full, graph)
     if estimate.total <= available:
         return ReferencePlan(mode="whole", estimate=estimate)
     estimate.require_fits(available, estimate.own)
@@ -172,7 +172,8 @@ def size_text(count: int) -> str:
     return f"{amount:.1f} GiB"
 
 
-def _estimate(found: Shapes, graph: OpGraph | None) -> MemoryEstimate:
+def estimate_from(found: Shapes, graph: OpGraph | None) -> MemoryEstimate:
+    """The estimate of a call whose shapes are known."""
     outputs = found.inputs if found.outputs is None else found.outputs
     unknown = _wide(found.inputs) + _wide(outputs)
     return MemoryEstimate(
@@ -241,7 +242,7 @@ def _reduced(
             if found.outputs is None:  # forward does not take fewer rows of just these inputs
                 break
             share = rows / of_rows
-            part = _estimate(found, None)
+            part = estimate_from(found, None)
             inner = estimate.fp64_intermediates * share
             needed = estimate.own + part.fp64 - part.fp64_intermediates + int(inner)
             if needed <= available:

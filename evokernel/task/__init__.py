@@ -187,7 +187,12 @@ class Task(Frozen):
 
 
 def _device_kind(device: str) -> Device:
-    return "cuda" if device.partition(":")[0] == "cuda" else "cpu"
+    match device.partition(":")[0]:
+        case "cpu":
+            return "cpu"
+        case "cuda":
+            return "cuda"
+    raise TaskError(f"`{device}` is no device of tasks; expected `cpu` or `cuda`.")
 
 
 def _locate(where: str | Path) -> Path:

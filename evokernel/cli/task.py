@@ -1,0 +1,113 @@
+"""Owns `evokernel task`: which tasks there are, and what is known about one."""
+
+import json
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from evokernel.task import Task
+
+if TYPE_CHECKING:
+    from evokernel.opgraph import TensorSpec
+    from evokernel.program.description import Description, WorkloadDescription
+
+app = typer.Typer(help="List the built-in tasks, or look at one.", no_args_is_help=True)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Device = Annotated[str, typer.Option(help="Device whose sizes are taken: cpu or cuda.")]
+
+
+@app.command("list")
+def list_tasks(as_json: AsJson = False) -> None:
+    """List the built-in tasks."""
+    suite = Task.suite()
+    if as_json:
+        rows = [
+            {"name": t.name, "level": t.level, "title": t.title, "description": t.description}
+            for t in suite
+        ]
+        typer.echo(json.dumps(rows, indent=2))
+        return
+    table = Table("task", "level", "what it computes", box=None)
+    for task in suite:
+        table.add_row(task.name, str(task.level or ""), task.description.partition("\n")[0])
+    Console(markup=False, highlight=False).print(table)
+
+
+@app.command("show")
+def show_task(
+    task: Annotated[str, typer.Argument(help="Name of a built-in task, or path of a file.")],
+    as_json: AsJson = False,
+    device: Device = "cpu",
+) -> None:
+    """Show options, shapes, operators, work and memory needs of one task."""
+    found = Task.load(task, device)
+    from evokernel.program.description import describe
+
+    description = describe(found)
+    if as_json:
+        typer.echo(description.model_dump_json(indent=2))
+        return
+    console = Console(markup=False, highlight=False)
+    console.print(_facts(description))
+    for workload in description.workloads:
+        console.print(_work(workload))
+
+
+def _facts(description: "Description") -> Table:
+    options = description.options.model_dump(mode="json", exclude_defaults=True)
+    rows = {
+        "task": f"{description.name} ({description.title})",
+        "level": description.level or "not given",
+        "file": description.path,
+        "hash": description.sha,
+        "options": ", ".join(f"{k}={_plain(v)}" for k, v in options.items()) or "all default",
+        "parameters": _shapes(description.parameters) or "none",
+    }
+    return _table(rows)
+
+
+def _work(workload: "WorkloadDescription") -> Table:
+    from evokernel.program.estimate import size_text
+
+    memory = workload.memory
+    rows = {
+        "workload": workload.name + (" (hidden)" if workload.hidden else ""),
+        "inputs": _shapes(workload.inputs) or "no tensors",
+        "outputs": "depend on values" if workload.outputs is None else _shapes(workload.outputs),
+        "memory": f"{size_text(memory.total)} to judge it, of which {size_text(memory.fp64)} for "
+        "the fp64 reference",
+    }
+    known = workload.operators
+    if known is None:
+        return _table(rows | {"operators": workload.capture_fault})
+    calls = [op if count == 1 else f"{op} x{count}" for op, count in known.calls.items()]
+    rows |= {
+        "operators": f"{', '.join(calls) or 'none'} (captured by {known.captured_by})",
+        "family": known.family,
+        "work": f"{known.flops / 1e6:.1f} MFLOP, at least {known.min_bytes / 1e6:.1f} MB to move",
+        "rows": "independent" if known.rows_independent else "not known to be independent",
+        "fingerprint": known.fingerprint,
+    }
+    return _table(rows)
+
+
+def _table(rows: dict[str, Any]) -> Table:
+    table = Table(show_header=False, box=None)
+    table.add_column(style="bold", no_wrap=True, min_width=11)
+    table.add_column(overflow="fold")
+    for name, value in rows.items():
+        table.add_row(name, str(value))
+    return table
+
+
+def _shapes(specs: "tuple[TensorSpec, ...]") -> str:
+    return ", ".join(
+        f"{spec.dtype} {' x '.join(map(str, spec.shape)) or 'scalar'}" for spec in specs
+    )
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else json.dumps(value)
