@@ -167,7 +167,8 @@ def _kept(record: RunRecord) -> Iterator[None]:
         raise RunStopped(record.path) from stop
     except EvoKernelError as error:
         error.exit_code = 1
-        error.add_note(f"The run is kept; `evokernel resume {record.path}` goes on from here.")
+        # In place of the notes for developers that langgraph has left.
+        error.__notes__ = [f"The run is kept; `evokernel resume {record.path}` goes on from here."]
         with suppress(RecordError):  # the folder may be the very thing that failed
             record.event("failed", error=str(error))
         raise
