@@ -1,0 +1,201 @@
+"""Owns the Python text of a candidate: the reference's class, the kernel, and `ModelNew`."""
+
+import re
+from functools import cached_property
+
+from evokernel.frozen import Frozen
+from evokernel.opgraph import OpGraph
+from evokernel.proposers.templates.choices import Plan
+from evokernel.proposers.templates.expressions import Load, Pick, Program, Source, Unsupported
+from evokernel.proposers.templates.kernel import Kernel
+from evokernel.proposers.templates.reference import Reference
+from evokernel.task import Task
+
+_TEXT = '''"""{title}: one fused C++ kernel, written by EvoKernel's templates.
+
+Techniques: {techniques}.
+Verified for {domain}.
+"""
+{plan}
+
+# The reference, unchanged: its constructor and parameters serve the kernel too.
+{reference}
+
+# The kernel.
+{imports}
+
+CPP_SOURCE = r"""
+{kernel}"""
+
+kernels = cpp_module(CPP_SOURCE)
+
+
+def operand(name, tensor, shape, dtype):
+    """Refuse what the kernel was not verified for; give the rest contiguous."""
+    if tensor.device.type != "cpu" or tensor.dtype != dtype or tuple(tensor.shape) != shape:
+        raise ValueError(
+            f"`{{name}}` must be a CPU tensor of {{dtype}} and shape {{shape}}; "
+            f"got {{tensor.dtype}} and {{tuple(tensor.shape)}} on {{tensor.device}}"
+        )
+    return tensor.contiguous()
+
+
+class ModelNew(Model):
+    """`Model` with `forward` as one kernel; results carry no gradient."""
+
+    def forward({signature}):
+{body}
+'''
+
+
+def write_module(
+    task: Task,
+    graph: OpGraph,
+    program: Program,
+    plan: Plan,
+    kernel: Kernel,
+    techniques: tuple[str, ...] = (),
+) -> str:
+    """Write a candidate.
+
+    Args:
+        task: The task; its file's text goes into the candidate.
+        graph: Its operator graph.
+        program: The fused program of the graph.
+        plan: How the kernel was written; the text carries it.
+        kernel: The program's kernel.
+        techniques: Names of the plan's techniques.
+
+    Raises:
+        Unsupported: an input is nested in a way that the graph does not tell.
+    """
+    reference = Reference(source=task.source)
+    call = _Call(reference=reference, graph=graph, program=program, kernel=kernel)
+    return _TEXT.format(
+        title=task.title.replace('"""', "'''").replace("\\", "\\\\"),
+        techniques=", ".join(techniques) or "none, the plain way",
+        domain=call.domain,
+        plan=plan.line,
+        reference=reference.model,
+        imports=_imports(reference.model),
+        kernel=kernel.source,
+        signature=reference.signature,
+        body="\n".join(f"        {line}" for line in call.statements),
+    )
+
+
+def _imports(model: str) -> str:
+    has_torch = re.search(r"^import torch$", model, re.MULTILINE)
+    own = "from evokernel.jit import cpp_module"
+    return own if has_torch else f"import torch\n\n{own}"
+
+
+class _Call(Frozen):
+    """The body of `forward`."""
+
+    reference: Reference
+    graph: OpGraph
+    program: Program
+    kernel: Kernel
+
+    @property
+    def domain(self) -> str:
+        """What was verified, in words."""
+        parts = [
+            f"`{source.name}` {source.dtype} {self._shape_text(source, '*')}"
+            for source in self.program.sources
+            if source.kind == "input"
+        ]
+        return ", ".join(parts) or "its parameters as they are"
+
+    @property
+    def statements(self) -> list[str]:
+        """Checks, outputs, the call, the result."""
+        lines: list[str] = []
+        if self._free:
+            lines.append(f"rows_ = {self._input(self._free[0])}.shape[0]")
+        names = [f"{source.name}_" for source in self.program.sources]
+        for source, name in zip(self.program.sources, names, strict=True):
+            shape, dtype = self._shape_text(source, "rows_"), f"torch.{source.dtype}"
+            place = self._place(source)
+            lines.append(
+                f'{name} = operand("{source.key if source.kind != "input" else place}", '
+                f"{place}, {shape}, {dtype})"
+            )
+        results = [f"{output.name}_" for output in self.program.outputs]
+        for output, name in zip(self.program.outputs, results, strict=True):
+            shape = _tuple_text(output.shape, "rows_" if self._free else None)
+            lines.append(f"{name} = torch.empty({shape}, dtype=torch.{output.dtype})")
+        arguments = ", ".join([*names, *results, *self._sizes()])
+        lines.append(f"kernels.{self.kernel.function}({arguments})")
+        lines.append(f"return {self.reference.returned(results)}")
+        return lines
+
+    def _sizes(self) -> list[str]:
+        counts = {"rows": self.program.domain.rows, "cols": self.program.domain.cols}
+        texts = {"threads": "torch.get_num_threads()"}
+        for name, count in counts.items():
+            each = count // self._first_size if self._free else count
+            texts[name] = str(count) if not self._free else _product("rows_", each)
+        return [texts[size] for size in self.kernel.sizes]
+
+    @cached_property
+    def _first_size(self) -> int:
+        return self.program.outputs[0].shape[0]
+
+    @cached_property
+    def _free(self) -> tuple[Source, ...]:
+        """Inputs whose number of rows may differ from call to call; empty if none may."""
+        program, positions = self.program, self.graph.row_inputs or ()
+        moving = tuple(s for s in program.sources if s.kind == "input" and int(s.key) in positions)
+        shapes = [*(s.shape for s in moving), *(o.shape for o in program.outputs)]
+        heads = {shape[:1] for shape in shapes}
+        if not moving or len(heads) != 1 or heads <= {(), (0,), (1,)}:
+            return ()
+        fixed = [n for n, s in enumerate(program.sources) if s not in moving]
+        return () if any(self._walks_rows(n) for n in fixed) else moving
+
+    def _walks_rows(self, source: int) -> bool:
+        """Whether a source has a part per row, or covers the whole of a program without rows."""
+        accesses = [
+            v.access
+            for v in self.program.values
+            if isinstance(v, Load | Pick) and v.access.source == source
+        ]
+        if not self.program.domain.outer:
+            return any(a.step for a in accesses)
+        return any(a.strides and a.strides[0] for a in accesses)
+
+    def _shape_text(self, source: Source, rows: str) -> str:
+        return _tuple_text(source.shape, rows if source in self._free else None)
+
+    def _place(self, source: Source) -> str:
+        return self._input(source) if source.kind == "input" else _attribute(source.key)
+
+    def _input(self, source: Source) -> str:
+        place = self.reference.argument(int(source.key))
+        if place is None:
+            raise Unsupported(f"`forward` takes its input {source.key} inside of a list")
+        return place
+
+
+def _tuple_text(shape: tuple[int, ...], first: str | None) -> str:
+    sizes = [str(size) for size in shape]
+    if first is not None:
+        sizes[0] = first
+    return f"({', '.join(sizes)}{',' if len(sizes) == 1 else ''})"
+
+
+def _product(name: str, factor: int) -> str:
+    return name if factor == 1 else f"{name} * {factor}"
+
+
+def _attribute(path: str) -> str:
+    """Python that reaches a parameter by its qualified name."""
+    text = "self"
+    for part in path.split("."):
+        if part.isidentifier():
+            text += f".{part}"
+        else:
+            text += f"[{part}]" if part.isdigit() else f"[{part!r}]"
+    return text

@@ -1,0 +1,74 @@
+"""Owns the choices that every loop structure offers: how statements are written and spread."""
+
+from collections.abc import Mapping
+
+from evokernel.proposers.templates.choices import Choice, Option, Value
+from evokernel.proposers.templates.emit import vector_problem
+from evokernel.proposers.templates.expressions import Level, Program, Reduce
+from evokernel.proposers.templates.sweep import WIDEST, Style, Work, is_associative
+
+VECTOR: dict[str, tuple[Value, ...]] = {"form": ("vector",)}
+"""What choices need that only vectors give a meaning to."""
+
+
+def style_choices(program: Program) -> tuple[Choice, ...]:
+    """How the loops are written: form, unrolling, stores, prefetching, threads."""
+    offered = [_form(program)]
+    if "vector" in offered[0].values:
+        offered += [_unroll(program), *_stores(program), _prefetch()]
+    return (*offered, _threads())
+
+
+def style_of(choices: Mapping[str, Value]) -> Style:
+    """The style that a plan's choices describe."""
+    return Style.model_validate(
+        {
+            "form": choices["form"],
+            "unroll": choices.get("unroll", 1),
+            "streaming": choices.get("stores") == "streaming",
+            "prefetch": choices.get("prefetch", 0),
+        }
+    )
+
+
+def thread_count(choices: Mapping[str, Value]) -> str:
+    """C++ expression of the number of threads."""
+    return "(threads + 1) / 2" if choices.get("threads") == "half" else "threads"
+
+
+def _form(program: Program) -> Choice:
+    options = [Option(value="scalar")]
+    if any(is_associative(program, Work.of(sweep)) for sweep in program.passes):
+        options.append(Option(value="simd", technique="compiler-vectorization"))
+    if vector_problem(program) is None:
+        options.append(Option(value="vector", technique="vectorized-math"))
+    return Choice(name="form", options=tuple(options))
+
+
+def _unroll(program: Program) -> Choice:
+    reduces = any(isinstance(v, Reduce) for v in program.values)
+    technique = "wide-accumulators" if reduces else "loop-unrolling"
+    most = program.domain.cols // WIDEST
+    factors = [factor for factor in (2, 4, 8) if factor <= most]
+    options = [Option(value=1), *(Option(value=f, technique=technique) for f in factors)]
+    return Choice(name="unroll", options=tuple(options), needs=VECTOR)
+
+
+def _stores(program: Program) -> tuple[Choice, ...]:
+    """Stores that bypass the caches must be aligned: every row has to begin at a full vector."""
+    written = [o for o in program.outputs if program.values[o.value].level is Level.ELEMENT]
+    aligned = not program.domain.outer or program.domain.cols % WIDEST == 0
+    if not aligned or not any(o.dtype == "float32" for o in written):
+        return ()
+    streaming = Option(value="streaming", technique="nontemporal-stores")
+    return (Choice(name="stores", options=(Option(value="cached"), streaming), needs=VECTOR),)
+
+
+def _prefetch() -> Choice:
+    ahead = [Option(value=n, technique="software-prefetch") for n in (128, 512)]
+    return Choice(name="prefetch", options=(Option(value=0), *ahead), needs=VECTOR)
+
+
+def _threads() -> Choice:
+    half = Option(value="half", technique="fewer-threads")
+    return Choice(name="threads", options=(Option(value="all"), half))
