@@ -1,4 +1,4 @@
-"""Owns the records that pass between the pool and whoever judges: specs, plans, outcomes, faults."""
+"""Owns the records between the pool and whoever judges: specs, plans, outcomes, faults."""
 
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -36,7 +36,7 @@ class WorkerSpec(Frozen):
 
 
 class Protections(Frozen):
-    """Which protections hold for a worker; what the system does not offer is False, never silent."""
+    """Which protections hold for a worker; what is missing is False and has its note."""
 
     pid_namespace: bool = False
     """Own PID namespace: killing its init kills every descendant."""
@@ -78,8 +78,9 @@ class Fault(Frozen):
 class Faulted(Exception):
     """Carries a `Fault` from a worker's call to the one place that turns it into a verdict.
 
-    It is not an `EvoKernelError`: nobody on our side is broken. Catch it once per judgement. After it
-    the worker is dead, except where `fault.status` is RUNTIME_ERROR or INVALID_SOURCE.
+    It is not an `EvoKernelError`: nobody on our side is broken. Catch it once per judgement. After
+    it the worker is dead, except where `fault.status` is RUNTIME_ERROR, INVALID_SOURCE,
+    WRONG_STRUCTURE or a failed compilation.
     """
 
     def __init__(self, fault: Fault) -> None:
@@ -99,8 +100,8 @@ class Loaded(Frozen):
     kernels: tuple[str, ...]
     """Names of the kernels that were built or found in the cache, in order."""
     state: Literal["loaded", "seeded", "absent"]
-    """`loaded`: names and shapes of the given state matched and it was loaded; `seeded`: they did not
-    match, weights come from the seeded constructor; `absent`: no state was given."""
+    """`loaded`: names and shapes of the given state matched and it was loaded; `seeded`: they did
+    not match, weights come from the seeded constructor; `absent`: no state was given."""
     denormals_kept: bool
     """False when loading it switched the process to flushing denormals to zero."""
 
@@ -124,7 +125,7 @@ class TensorFacts(Frozen):
 
 
 class Foreign(Frozen):
-    """Stands in an output structure for an object that is neither tensor, number, text nor container."""
+    """Stands for an output that is neither dense tensor, number, text nor container."""
 
     type_name: str
     """Exact type of the object."""
@@ -141,8 +142,8 @@ class Launch(Frozen):
 class Outcome:
     """One `forward`, run on a private copy of the inputs.
 
-    `outputs` has lists, tuples (named tuples become plain ones), dicts, numbers, text, None, `Foreign`
-    and CPU tensors, contiguous, memory of the caller's own (safe to write; a worker cannot change it).
+    `outputs` has lists, tuples (named tuples become plain ones), dicts, numbers, text, None,
+    `Foreign` and contiguous CPU tensors in memory that no worker can change any more.
     """
 
     outputs: Any
@@ -163,8 +164,8 @@ class Outcome:
 class Variant(Frozen):
     """How the inputs of one timed repetition are made from the put ones.
 
-    Floating tensors become ``x * (sign * scale) + offset`` in their own dtype (see `tensors.vary`, which
-    the oracle uses too, bit for bit); others are copied.
+    Floating tensors become ``x * (sign * scale) + offset`` in their own dtype (see `tensors.vary`,
+    which the oracle uses too, bit for bit); others are copied.
     """
 
     slot: int = Field(default=0, ge=0)
@@ -221,11 +222,13 @@ class Batch(Frozen):
 class Usage(Frozen):
     """What the parent sees of a worker through /proc, without asking it."""
 
-    threads: int
+    threads: int = 0
     """Threads of the worker's main process."""
-    processes: int
+    processes: int = 0
     """Living processes of the worker, its main process included."""
-    cpu_s: float
-    """CPU seconds of the main process since birth."""
-    resident_bytes: int
-    peak_resident_bytes: int
+    cpu_s: float = 0.0
+    """CPU seconds of all threads of the main process since birth."""
+    resident_bytes: int = 0
+    """Resident memory of the main process."""
+    peak_resident_bytes: int = 0
+    """The most that it was since birth or since the last `peak_bytes`."""

@@ -6,42 +6,47 @@
             worker.put("normal", args, output_bytes=(4096,))
             outcome = worker.run("normal")
 
-Every call on a worker either returns its record or raises `Faulted`, which carries the typed `Fault`
-of the candidate. `WorkerError` means that our own processes failed. Records: `evokernel.bench.messages`.
+Every call on a worker either returns its record or raises `Faulted`, which carries the candidate's
+typed `Fault`. `WorkerError` means that our own processes failed. Records: `bench.messages`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+import os
+import shutil
+import tempfile
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-from evokernel.bench.messages import (
-    Batch,
-    Loaded,
-    Outcome,
-    Protections,
-    Repetition,
-    TimePlan,
-    Usage,
-    WorkerSpec,
-)
-from evokernel.bench.tensors import Package
-from evokernel.compilers import Artefact, BuildFailure, KernelSource
+from evokernel.bench.contact import Build, Contact
+from evokernel.bench.handle import Worker
+from evokernel.bench.logs import OutputLog
+from evokernel.bench.messages import Faulted, Role, WorkerSpec
+from evokernel.bench.process import Process
+from evokernel.bench.sandbox import Cell
+from evokernel.bench.scratch import Scratch
+from evokernel.bench.warm import WarmServer
+from evokernel.bench.wire import Wire
+from evokernel.errors import WorkerError
 
-Build = Callable[[KernelSource], Artefact | BuildFailure]
-"""The trusted compiler: called in the parent when a worker's code asks for a kernel."""
+__all__ = ["Build", "Worker", "WorkerPool"]
+
+_BIRTH_S = 30.0
+_LIFE_CALLS = 100
+"""The CPU limit of a worker is that of this many calls at their wall limit."""
+_COMPILE_PRELOAD = ("torch._dynamo", "torch._inductor.compile_fx")
+"""Imported by the servers of compile workers, whose first call would else wait seconds for them."""
 
 
 class WorkerPool:
     """Keeps one warm server per (threads, kind) and forks workers from it; a context manager.
 
-    Leaving the context kills every worker and server and verifies that nothing is left. Not safe for
-    use by several threads at once; the device lock serialises timed sections anyway.
+    Leaving the context kills every worker and server and verifies that nothing is left. Not for use
+    by several threads at once.
 
     Args:
         cache: Folder of compiled kernels (workers may read it) and of torch.compile's own cache
             (`cache/inductor`, writable for the role `compile` alone).
-        isolation: `full` takes every namespace that the system permits, `basic` none of them (limits,
-            capabilities and Landlock stay); `basic` is what unprivileged containers get anyway.
+        isolation: `full` takes every namespace that the system permits, `basic` none of them
+            (limits, capabilities and Landlock stay), as in unprivileged containers.
         preload: Modules that servers import beside torch, e.g. `cupy`; they must not start threads
             or run operators.
         path: Folders added to the servers' module search path.
@@ -53,137 +58,127 @@ class WorkerPool:
         isolation: str = "full",
         preload: tuple[str, ...] = (),
         path: tuple[Path, ...] = (),
-    ) -> None: ...
+    ) -> None:
+        self._cache = cache.resolve()
+        self._isolation = isolation
+        self._preload = preload
+        self._path = path
+        self._base = Path(tempfile.mkdtemp(prefix="evokernel-"))
+        self._servers: dict[tuple[int, bool], WarmServer] = {}
+        self._workers: list[Worker] = []
+        self._is_closed = False
 
-    def warm(self, threads: int, role: str = "candidate") -> None:
-        """Start the server for `role` ahead of need (imports torch, some seconds); returns at once."""
+    def warm(self, threads: int, role: Role = "candidate") -> None:
+        """Start the server for `role` ahead of need, which takes seconds; returns at once."""
+        self._server(threads, role)
 
-    def fork(self, spec: WorkerSpec, build: Build) -> "Worker":
+    def fork(self, spec: WorkerSpec, build: Build) -> Worker:
         """A fresh worker, ready for `load`.
 
         Raises:
-            WorkerError: A server cannot start, or refuses to fork because it has more than one thread
-                or has run an operator.
+            WorkerError: A server cannot start, or refuses to fork because it has more than one
+                thread or has run an operator.
         """
+        server = self._server(spec.threads, spec.role)
+        scratch = Scratch(self._base, spec.scratch_bytes)
+        try:
+            contact = self._give_birth(server, spec, scratch, build)
+        except BaseException:
+            scratch.remove()
+            raise
+        worker = Worker(spec, contact)
+        self._workers = [w for w in self._workers if w.is_alive]
+        self._workers.append(worker)
+        return worker
+
+    @property
+    def server_pids(self) -> tuple[int, ...]:
+        """The servers' processes, for the record and for tests."""
+        return tuple(server.pid for server in self._servers.values())
 
     def close(self) -> None:
-        """Kill all workers and servers. Idempotent."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *exc: object) -> None: ...
-
-
-class Worker:
-    """One fresh process that runs one module; a context manager that kills it and verifies so.
-
-    Every call takes `deadline_s`; None is the spec's `run_s` (plus `build_s` for `load` and `run` of
-    the role `compile`). When it passes, the whole worker is killed and `Faulted` raised with TIMEOUT.
-    """
-
-    spec: WorkerSpec
-    protections: Protections
-
-    def load(
-        self,
-        init_args: Sequence[Any],
-        init_kwargs: Mapping[str, Any],
-        seed: int,
-        state: "Mapping[str, Any] | Package | None" = None,
-        deadline_s: float | None = None,
-    ) -> Loaded:
-        """Import the module, seed, construct the class, take over `state`, switch to eval mode.
-
-        `state` is the reference's `state_dict` (tensors); it is loaded when names and shapes match.
-        Statuses: INVALID_SOURCE (syntax, no class, constructor takes other arguments), COMPILE_ERROR,
-        COMPILE_TIMEOUT, RUNTIME_ERROR, CRASHED, TIMEOUT, OUT_OF_MEMORY, OUTPUT_LIMIT.
-        """
-
-    def put(
-        self,
-        name: str,
-        args: "Sequence[Any] | Package",
-        slots: int = 1,
-        output_bytes: Sequence[int] = (),
-        deadline_s: float | None = None,
-    ) -> None:
-        """Keep an input set in the worker under `name`, replacing one of the same name.
-
-        Args:
-            name: Any text.
-            args: Positional arguments of `forward`: nested lists, tuples, dicts of tensors and plain
-                values. A `Package` (see `tensors.pack`) may be put into several workers.
-            slots: Buffer sets at different addresses, for timing.
-            output_bytes: Bytes of each output tensor, so that the first `run` can be poisoned.
+        """Kill all workers and servers. Idempotent.
 
         Raises:
-            WorkerError: An argument that is neither a dense tensor nor a plain value; it is named.
+            WorkerError: A process or a file survived.
         """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        try:
+            for worker in self._workers:
+                worker.kill()
+        finally:
+            for server in self._servers.values():
+                server.close()
+            shutil.rmtree(self._base)
 
-    def drop(self, name: str) -> None:
-        """Free an input set."""
+    def __enter__(self) -> Self:
+        """Enter a block at whose end all processes are killed."""
+        return self
 
-    def run(
-        self,
-        name: str,
-        *,
-        poison: bool = True,
-        instrument: bool = False,
-        overwrite_inputs: bool = False,
-        deadline_s: float | None = None,
-    ) -> Outcome:
-        """One `forward` on a private copy of the put inputs.
+    def __exit__(self, *exc: object) -> None:
+        """Kill all processes."""
+        self.close()
 
-        Args:
-            name: A put input set.
-            poison: Fill free memory of output size with 0xFF (NaN in every float type) before, so that
-                elements which are never written show.
-            instrument: Log dispatched operators and kernel launches (slower; not for timing).
-            overwrite_inputs: Fill the private inputs with 0xFF after the call and before outputs
-                are read: an output that is a view of an input, or computed late, shows.
-            deadline_s: Wall limit, seconds.
-        """
+    def _server(self, threads: int, role: Role) -> WarmServer:
+        key = (threads, role == "compile")
+        server = self._servers.get(key)
+        if server is None or not server.is_usable:
+            if server is not None:
+                server.close()
+            server = self._servers[key] = self._start(threads, role)
+        return server
 
-    def time(
-        self, name: str, plan: TimePlan, deadline_s: float | None = None
-    ) -> tuple[Repetition, ...]:
-        """Timed repetitions, one per variant of the plan."""
+    def _start(self, threads: int, role: Role) -> WarmServer:
+        inductor = self._inductor if role == "compile" else None
+        if inductor is not None:
+            inductor.mkdir(parents=True, exist_ok=True)
+        own = _COMPILE_PRELOAD if role == "compile" else ()
+        return WarmServer(
+            threads, (*own, *self._preload), self._path, self._isolation, self._base, inductor
+        )
 
-    def kept(self, deadline_s: float | None = None) -> Outcome:
-        """Outputs of the last timed repetition (or batch), for the checks chosen after the fact."""
+    def _give_birth(
+        self, server: WarmServer, spec: WorkerSpec, scratch: Scratch, build: Build
+    ) -> Contact:
+        wire, worker_end = Wire.pair()
+        reaper, reaper_end = Wire.pair()
+        output, output_end = os.pipe2(os.O_CLOEXEC)
+        log = OutputLog(output, spec.output_bytes)
+        try:
+            ends = (worker_end.fileno(), reaper_end.fileno(), output_end)
+            process = Process(server.fork(self._cell(spec, scratch), ends))
+        except BaseException:
+            for part in (wire, reaper, log):
+                part.close()
+            raise
+        finally:
+            worker_end.close()
+            reaper_end.close()
+            os.close(output_end)
+        contact = Contact(
+            wire, reaper, process, log, scratch, spec.memory_bytes, build, server.sweep
+        )
+        try:
+            contact.greet(_BIRTH_S)
+        except Faulted as error:
+            reason = f"{error.fault.reason}\n{error.fault.log}\n{server.said}".strip()
+            raise WorkerError(f"a worker was not born: {reason}") from error
+        return contact
 
-    def batch(
-        self, name: str, calls: int, slot: int = 0, deadline_s: float | None = None
-    ) -> Batch:
-        """`calls` forwards on one slot's present inputs, timed by the parent around the message."""
-
-    def null_batch(self, calls: int, deadline_s: float | None = None) -> Batch:
-        """The same with a call that does nothing: what to subtract."""
-
-    def peak_bytes(self, name: str, deadline_s: float | None = None) -> int:
-        """Extra resident memory at the peak of one call, free memory having been given back before.
-
-        Resolution is a huge page (2 MiB). Leaves output memory cold: warm up again before timing.
-        """
-
-    def usage(self) -> Usage:
-        """What /proc says of it now; asked without the worker's help."""
+    def _cell(self, spec: WorkerSpec, scratch: Scratch) -> Cell:
+        calls_s = spec.run_s + (spec.build_s if spec.role == "compile" else 0.0)
+        return Cell(
+            scratch=str(scratch.path),
+            scratch_bytes=spec.scratch_bytes,
+            memory_bytes=spec.memory_bytes,
+            threads=spec.threads,
+            cpu_s=int(calls_s * _LIFE_CALLS * spec.threads) + 1,
+            readable=(str(self._cache), *map(str, self._path)),
+            writable=(str(self._inductor),) if spec.role == "compile" else (),
+        )
 
     @property
-    def log(self) -> str:
-        """Tail of its standard streams so far."""
-
-    @property
-    def is_alive(self) -> bool:
-        """Whether its main process still lives."""
-
-    def kill(self) -> None:
-        """Kill it with all descendants, verify that they and the scratch folder are gone. Idempotent.
-
-        Raises:
-            WorkerError: A process or file survived.
-        """
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(self, *exc: object) -> None: ...
+    def _inductor(self) -> Path:
+        return self._cache / "inductor"

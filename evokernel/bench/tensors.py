@@ -173,8 +173,8 @@ def ship(tree: Any, tensors: list[torch.Tensor]) -> Package:
 def vary(index: int, flat: torch.Tensor, out: torch.Tensor, variant: Variant) -> None:
     """Write the variant of tensor `index` into `out` (both 1-D, same dtype and length).
 
-    Floating and complex tensors become ``flat * (sign * scale) + offset``, rounded to their dtype after
-    each of the two steps; all others, and floats of one byte, are copied.
+    Floating and complex tensors become ``flat * (sign * scale) + offset``, rounded to their dtype
+    after each of the two steps; all others, and floats of one byte, are copied.
     """
     if index in variant.fixed or not _is_varied(flat.dtype):
         out.copy_(flat)
@@ -205,10 +205,9 @@ def _is_varied(dtype: torch.dtype) -> bool:
     return (dtype.is_floating_point or dtype.is_complex) and dtype.itemsize > 1
 
 
-def _number(tensor: torch.Tensor, tensors: list[torch.Tensor]) -> int:
+def _number(tensor: torch.Tensor, tensors: list[torch.Tensor]) -> int | None:
     if not is_dense(tensor):
-        kind = f"layout {tensor.layout}, dtype {tensor.dtype}, device {tensor.device}"
-        raise BadTree(f"a tensor with {kind}")
+        return None
     tensors.append(tensor.detach().cpu().resolve_conj().resolve_neg())
     return len(tensors) - 1
 

@@ -1,4 +1,4 @@
-"""Owns the JSON form of nested values: tensors become numbers into a list, unknown objects are named."""
+"""Owns the JSON form of nested values: tensors become numbers, unknown objects their names."""
 
 import math
 from collections.abc import Callable
@@ -18,12 +18,12 @@ class BadTree(Exception):
     """A structure that cannot travel; the message names the object."""
 
 
-def encode(value: Any, tensor: Callable[[Any], int], foreign: bool, depth: int = 0) -> Any:
+def encode(value: Any, tensor: Callable[[Any], int | None], foreign: bool, depth: int = 0) -> Any:
     """The JSON form of a nested value.
 
     Args:
         value: Lists, tuples, dictionaries with text or integer keys, tensors, plain values.
-        tensor: Takes a tensor and answers its number.
+        tensor: Takes a tensor and answers its number; None where its elements cannot be read.
         foreign: Whether other objects become `Foreign`; else they are refused.
         depth: Present depth.
 
@@ -34,8 +34,8 @@ def encode(value: Any, tensor: Callable[[Any], int], foreign: bool, depth: int =
 
     if depth > MAX_DEPTH:
         raise BadTree(f"nested deeper than {MAX_DEPTH}")
-    if isinstance(value, torch.Tensor):
-        return {"t": tensor(value)}
+    if isinstance(value, torch.Tensor) and (number := tensor(value)) is not None:
+        return {"t": number}
     if isinstance(value, list | tuple):
         items = [encode(v, tensor, foreign, depth + 1) for v in value]
         return {"u" if isinstance(value, tuple) else "l": items}

@@ -1,0 +1,262 @@
+"""Owns the parent's contact with one worker: calls with a deadline, its output, its end.
+
+Nothing that a worker sends is believed beyond its form. Deadlines are kept by killing the worker.
+"""
+
+import select
+import signal
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+from pydantic import ValidationError
+
+from evokernel.bench.logs import OutputLog
+from evokernel.bench.messages import Fault, Faulted, Protections
+from evokernel.bench.process import Process
+from evokernel.bench.scratch import Scratch
+from evokernel.bench.verdict import verdict
+from evokernel.bench.wire import BrokenWire, Message, Wire
+from evokernel.compilers import Artefact, BuildFailure, KernelSource
+from evokernel.errors import WorkerError
+from evokernel.evaluation import Diagnostic, Status
+
+Build = Callable[[KernelSource], Artefact | BuildFailure]
+"""The trusted compiler: called in the parent when a worker's code asks for a kernel."""
+Reply = tuple[Message, tuple[int, ...]]
+
+MAX_BUILDS = 64
+"""Kernels that one worker may ask for."""
+_TICK_S = 0.25  # how often the scratch folder is looked at
+_STATUS_S = 2.0  # how long the reaper may take to say how the worker ended
+_DEATH_S = 15.0
+_SURVIVES = {
+    *(Status.RUNTIME_ERROR, Status.INVALID_SOURCE, Status.WRONG_STRUCTURE),
+    *(Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT),
+}
+
+
+class Contact:
+    """One worker as its parent reaches it.
+
+    Args:
+        wire: Connection to the worker.
+        reaper: Connection to its reaper, which says how the worker ended.
+        process: The reaper.
+        log: The worker's standard streams.
+        scratch: Its folder.
+        memory_bytes: Its memory limit, to tell a death by memory from others.
+        build: The trusted compiler.
+        sweep: Kills what escaped the reaper, on systems without PID namespaces.
+    """
+
+    def __init__(
+        self,
+        wire: Wire,
+        reaper: Wire,
+        process: Process,
+        log: OutputLog,
+        scratch: Scratch,
+        memory_bytes: int,
+        build: Build,
+        sweep: Callable[[], None],
+    ) -> None:
+        self.process = process
+        self.protections = Protections()
+        self.has_ended = False
+        self.build_s = 0.0
+        self._wire, self._reaper, self._log = wire, reaper, log
+        self._scratch, self._memory_bytes = scratch, memory_bytes
+        self._build, self._sweep = build, sweep
+        self._failures: list[BuildFailure] = []
+        self._number = self._builds = 0
+        self._phase = "birth"
+        self._next_look = 0.0
+        self._is_greeted = False
+        self._poll = select.poll()
+        for file in (wire, log, reaper):
+            self._poll.register(file, select.POLLIN)
+
+    @property
+    def log(self) -> str:
+        """Tail of standard output and error."""
+        if not self.has_ended:
+            self._log.drain()
+        return self._log.text
+
+    def greet(self, deadline_s: float) -> None:
+        """Wait for the worker's first message, which it sends before it knows the module."""
+        message, files = self._await(time.monotonic() + deadline_s)
+        self.protections = Protections.model_validate(message["protections"])
+        self._scratch.observe(files[0], self.protections.mount_namespace)
+        self._is_greeted = True
+
+    def call(
+        self, phase: str, message: Message, files: tuple[int, ...], deadline_s: float
+    ) -> Reply:
+        """Send a request, serve the worker's own requests to build, and wait for the reply.
+
+        Raises:
+            Faulted: The worker died, was killed at the deadline or a limit, or reports an error.
+            WorkerError: It is dead already.
+        """
+        if self.has_ended:
+            raise WorkerError(f"`{phase}` was asked of a worker that has ended; fork another")
+        self._phase = phase
+        self._number += 1
+        self._failures.clear()
+        end = time.monotonic() + deadline_s
+        self._send({**message, "id": self._number}, files, deadline_s)
+        reply, received = self._await(end)
+        while "build" in reply:
+            end += self._serve_build(reply)
+            reply, received = self._await(end)
+        if reply.pop("id", None) != self._number:
+            self.give_up(Status.CRASHED, "it answered what was not asked")
+        if "error" in reply:
+            self._report(reply["error"])
+        return reply, received
+
+    def give_up(self, status: Status, reason: str) -> NoReturn:
+        """Kill the worker and raise its fault."""
+        self._log.drain()
+        self.close()
+        self._raise(status, reason)
+
+    def close(self) -> None:
+        """Kill it with every descendant and verify that nothing is left. Idempotent.
+
+        Raises:
+            WorkerError: A process or a file survived.
+        """
+        if self.has_ended:
+            return
+        self.has_ended = True
+        try:
+            self._end_processes()
+        finally:
+            for part in (self._wire, self._reaper, self._log, self.process):
+                part.close()
+            self._scratch.remove()
+
+    def _await(self, end: float) -> Reply:
+        """The next message of the worker; its output and its limits are watched meanwhile."""
+        try:
+            while (frame := self._wire.take()) is None:
+                self._watch(end)
+        except BrokenWire:
+            self._died()
+        return frame
+
+    def _watch(self, end: float) -> None:
+        now = time.monotonic()
+        if now >= end:
+            self.give_up(Status.TIMEOUT, "killed at its wall-clock limit")
+        ready = [file for file, _ in self._poll.poll(min(end - now, _TICK_S) * 1000)]
+        if self._log.fileno() in ready and not self._log.drain():
+            self.give_up(Status.OUTPUT_LIMIT, "it flooded its standard streams")
+        if self._wire.fileno() in ready:
+            self._wire.feed()
+        elif self._reaper.fileno() in ready:
+            self._died()
+        elif now > self._next_look:
+            self._next_look = now + _TICK_S
+            self._check_scratch()
+
+    def _send(self, message: Message, files: tuple[int, ...], timeout_s: float) -> None:
+        try:
+            self._wire.send(message, files, timeout_s)
+        except BrokenWire:
+            self._died()
+
+    def _serve_build(self, message: Message) -> float:
+        """Compile for the worker; the seconds that took."""
+        start = time.monotonic()
+        try:
+            kernel = KernelSource.model_validate(message["build"])
+        except ValidationError:
+            self.give_up(Status.CRASHED, "it asked to build what is no kernel")
+        self._builds += 1
+        if self._builds > MAX_BUILDS:
+            self.give_up(Status.COMPILE_ERROR, f"it asked for more than {MAX_BUILDS} kernels")
+        answer = self._build(kernel)
+        if isinstance(answer, BuildFailure):
+            self._failures.append(answer)
+        seconds = time.monotonic() - start
+        self.build_s += seconds
+        self._send({"built": answer.model_dump()}, (), _STATUS_S)
+        return seconds
+
+    def _report(self, error: Any) -> NoReturn:
+        """Raise what the worker reports of its module; what the parent saw itself goes first."""
+        if self._failures:
+            failure = self._failures[-1]
+            status = Status.COMPILE_TIMEOUT if failure.timed_out else Status.COMPILE_ERROR
+            self._raise(status, "a kernel does not build", failure.diagnostics, failure.log)
+        self._check_scratch()
+        try:
+            status = Status(error["status"])
+            diagnostics = tuple(Diagnostic.model_validate(item) for item in error["diagnostics"])
+            reason, log = str(error["reason"])[:1000], str(error["log"])[-8000:]
+        except (KeyError, TypeError, ValueError):
+            self.give_up(Status.CRASHED, "it reported an error that cannot be read")
+        self._log.drain()
+        if status not in _SURVIVES:
+            self.close()
+        self._raise(status, reason, diagnostics, log)
+
+    def _raise(
+        self,
+        status: Status,
+        reason: str,
+        diagnostics: tuple[Diagnostic, ...] = (),
+        log: str = "",
+    ) -> NoReturn:
+        text = "\n".join(part for part in (log, self._log.text) if part)
+        raise Faulted(
+            Fault(
+                status=status,
+                reason=reason,
+                phase=self._phase,
+                diagnostics=diagnostics,
+                log=text,
+            )
+        )
+
+    def _died(self) -> NoReturn:
+        """Find out how the worker ended, bury it, raise."""
+        ended = self._last_words()
+        self._log.drain()
+        if ended is None:
+            self.give_up(Status.CRASHED, "it broke the connection to the harness")
+        self._check_scratch()
+        self.close()
+        self._raise(*verdict(*ended, self._memory_bytes, self._log.text))
+
+    def _last_words(self) -> tuple[int, int] | None:
+        """Wait status and peak memory as the reaper tells them; None if the worker still lives."""
+        ready = select.poll()
+        ready.register(self._reaper, select.POLLIN)
+        try:
+            while (frame := self._reaper.take()) is None:
+                if not ready.poll(_STATUS_S * 1000):
+                    return None
+                self._reaper.feed()
+        except BrokenWire:
+            return None
+        return int(frame[0]["status"]), int(frame[0]["peak_bytes"])
+
+    def _check_scratch(self) -> None:
+        if self._scratch.is_full:
+            limit = f"more than {self._scratch.limit} bytes in its scratch folder"
+            self.give_up(Status.OUTPUT_LIMIT, limit)
+
+    def _end_processes(self) -> None:
+        """Without a namespace of its own the reaper sweeps, and the server what escaped it."""
+        is_shut_in = self.protections.pid_namespace or not self._is_greeted
+        self.process.send(signal.SIGKILL if is_shut_in else signal.SIGTERM)
+        if not self.process.has_ended(_DEATH_S):
+            pid = self.process.pid
+            raise WorkerError(f"process {pid} and those below it survive; end them by hand")
+        if not is_shut_in:
+            self._sweep()

@@ -1,0 +1,280 @@
+"""Owns `Worker`: the typed requests that the parent may make of one worker."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn, Self, TypeVar
+
+from pydantic import ValidationError
+
+from evokernel.bench.contact import Contact
+from evokernel.bench.descendants import descendants
+from evokernel.bench.messages import (
+    Batch,
+    Launch,
+    Loaded,
+    Outcome,
+    Protections,
+    Repetition,
+    TensorFacts,
+    TimePlan,
+    Usage,
+    WorkerSpec,
+)
+from evokernel.bench.procfs import forget_peak, usage_of
+from evokernel.bench.tensors import Layout, Package, pack
+from evokernel.bench.trees import BadTree
+from evokernel.bench.wire import Message
+from evokernel.errors import WorkerError
+from evokernel.evaluation import Status
+from evokernel.frozen import Frozen
+from evokernel.nested import leaves
+
+_SLACK_BYTES = 1 << 20
+_Record = TypeVar("_Record", bound=Frozen)
+
+
+class Worker:
+    """One fresh process that runs one module; a context manager that kills it and verifies so.
+
+    Every call takes `deadline_s`; None is the spec's `run_s` (plus `build_s` for `load` and `run`
+    of the role `compile`). When it passes, the whole worker is killed and `Faulted` raised with
+    TIMEOUT. Only the pool makes workers.
+    """
+
+    def __init__(self, spec: WorkerSpec, contact: Contact) -> None:
+        self.spec = spec
+        self._contact = contact
+        self._names: set[str] = set()
+        self._main = next(iter(self.pids), None)
+
+    @property
+    def protections(self) -> Protections:
+        """Which protections hold for it."""
+        return self._contact.protections
+
+    def load(
+        self,
+        init_args: Sequence[Any],
+        init_kwargs: Mapping[str, Any],
+        seed: int,
+        state: "Mapping[str, Any] | None" = None,
+        deadline_s: float | None = None,
+    ) -> Loaded:
+        """Import the module, seed, construct the class, take over `state`, switch to eval mode.
+
+        `state` is the reference's `state_dict`; it is loaded when names and shapes match.
+        Statuses: INVALID_SOURCE (syntax, no class, constructor takes other arguments),
+        COMPILE_ERROR, COMPILE_TIMEOUT, RUNTIME_ERROR, and those of a worker that was ended.
+        """
+        spec = self.spec
+        message = {
+            **{"do": "load", "source": spec.source, "class_name": spec.class_name},
+            **{"role": spec.role, "seed": seed},
+        }
+        with pack((list(init_args), dict(init_kwargs), state and dict(state))) as package:
+            reply = self._send_package("load", message, package, deadline_s)
+        loaded = self._parse(Loaded, reply)
+        return loaded.model_copy(update={"build_s": self._contact.build_s})
+
+    def put(
+        self,
+        name: str,
+        args: "Sequence[Any] | Package",
+        slots: int = 1,
+        output_bytes: Sequence[int] = (),
+        deadline_s: float | None = None,
+    ) -> None:
+        """Keep an input set in the worker under `name`, replacing one of the same name.
+
+        Args:
+            name: Any text.
+            args: Positional arguments of `forward`: nested lists, tuples, dicts of tensors and
+                plain values. A `Package` of the list of them may be put into several workers.
+            slots: Buffer sets at different addresses, for timing.
+            output_bytes: Bytes of each output tensor, so that the first `run` can be poisoned.
+            deadline_s: Wall limit, seconds.
+
+        Raises:
+            WorkerError: An argument that is neither a dense tensor nor a plain value.
+        """
+        message = {"do": "put", "name": name, "slots": slots, "output_bytes": list(output_bytes)}
+        if isinstance(args, Package):
+            self._send_package("put", message, args, deadline_s)
+        else:
+            with pack(list(args)) as package:
+                self._send_package("put", message, package, deadline_s)
+        self._names.add(name)
+
+    def drop(self, name: str) -> None:
+        """Free an input set."""
+        self._ask("drop", {"name": self._known(name)})
+        self._names.discard(name)
+
+    def run(
+        self,
+        name: str,
+        *,
+        poison: bool = True,
+        instrument: bool = False,
+        overwrite_inputs: bool = False,
+        deadline_s: float | None = None,
+    ) -> Outcome:
+        """One `forward` on a private copy of the put inputs; generators are seeded anew before.
+
+        Args:
+            name: A put input set.
+            poison: Fill free memory of output size with 0xFF (NaN in every float type) before, so
+                that elements which are never written show.
+            instrument: Log dispatched operators and kernel launches (slower; not for timing).
+            overwrite_inputs: Fill the private inputs with 0xFF after the call and before outputs
+                are read: an output that is a view of an input, or computed late, shows.
+            deadline_s: Wall limit, seconds.
+        """
+        wishes = {"poison": poison, "instrument": instrument, "overwrite_inputs": overwrite_inputs}
+        return self._ask_outcome("run", {"name": self._known(name), **wishes}, deadline_s)
+
+    def time(
+        self, name: str, plan: TimePlan, deadline_s: float | None = None
+    ) -> tuple[Repetition, ...]:
+        """Timed repetitions, one per variant of the plan."""
+        message = {"name": self._known(name), "plan": plan.model_dump()}
+        reply = self._ask("time", message, deadline_s)
+        found = reply.get("repetitions")
+        if not isinstance(found, list) or len(found) != len(plan.variants):
+            self._refuse()
+        return tuple(self._parse(Repetition, item) for item in found)
+
+    def kept(self, deadline_s: float | None = None) -> Outcome:
+        """Outputs of the last timed repetition or batch, for checks chosen after the fact."""
+        return self._ask_outcome("kept", {}, deadline_s)
+
+    def batch(self, name: str, calls: int, slot: int = 0, deadline_s: float | None = None) -> Batch:
+        """`calls` forwards on a slot's present inputs, timed by the parent around the message."""
+        message = {"name": self._known(name), "calls": calls, "slot": slot}
+        return self._ask_timed("batch", message, calls, deadline_s)
+
+    def null_batch(self, calls: int, deadline_s: float | None = None) -> Batch:
+        """The same with a call that does nothing: what to subtract."""
+        return self._ask_timed("null", {"calls": calls}, calls, deadline_s)
+
+    def peak_bytes(self, name: str, deadline_s: float | None = None) -> int | None:
+        """Extra resident memory at the peak of one call, as the parent sees it; None if it cannot.
+
+        Free memory is given back before, so that all that the call needs is new. Resolution is a
+        huge page (2 MiB). Leaves output memory cold: warm up again before timing.
+        """
+        self._ask("settle", {"name": self._known(name)}, deadline_s)
+        before = self.usage().resident_bytes
+        if self._main is None or not forget_peak(self._main):
+            return None
+        self.batch(name, calls=1, deadline_s=deadline_s)
+        return max(self.usage().peak_resident_bytes - before, 0)
+
+    def usage(self) -> Usage:
+        """What /proc says of it now, asked without its help; zeros when it has ended."""
+        pids = self.pids
+        return usage_of(self._main, len(pids)) if self._main in pids else Usage()
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """Its living processes; the reaper is ours and not counted."""
+        reaper = None if self._contact.has_ended else self._contact.process.pid
+        return tuple(descendants(reaper)) if reaper is not None else ()
+
+    @property
+    def log(self) -> str:
+        """Tail of its standard streams so far."""
+        return self._contact.log
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it has not been killed; it may have died meanwhile, which the next call finds."""
+        return not self._contact.has_ended
+
+    def kill(self) -> None:
+        """Kill it with all descendants, verify that they and the scratch folder are gone.
+
+        Idempotent.
+
+        Raises:
+            WorkerError: A process or file survived.
+        """
+        self._contact.close()
+
+    def __enter__(self) -> Self:
+        """Enter a block at whose end it is killed."""
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Kill it."""
+        self.kill()
+
+    def _known(self, name: str) -> str:
+        if name not in self._names:
+            known = ", ".join(f"`{known}`" for known in sorted(self._names)) or "none"
+            raise WorkerError(f"no input set `{name}` in this worker; it has {known}")
+        return name
+
+    def _ask(self, do: str, message: Message, deadline_s: float | None = None) -> Message:
+        reply, _ = self._contact.call(do, {"do": do, **message}, (), self._deadline(do, deadline_s))
+        return reply
+
+    def _ask_timed(self, do: str, message: Message, calls: int, deadline_s: float | None) -> Batch:
+        start = time.perf_counter()
+        self._ask(do, message, deadline_s)
+        return Batch(wall_s=time.perf_counter() - start, calls=calls)
+
+    def _ask_outcome(self, do: str, message: Message, deadline_s: float | None) -> Outcome:
+        deadline_s = self._deadline(do, deadline_s)
+        reply, files = self._contact.call(do, {"do": do, **message}, (), deadline_s)
+        try:
+            with Package.receive(reply["package"], files, self._limit) as package:
+                outputs = package.value()
+                return _outcome(outputs, package.layouts, reply)
+        except (BadTree, KeyError, TypeError, ValueError, AttributeError) as error:
+            self._contact.give_up(Status.CRASHED, f"it sent outputs that cannot be read: {error}")
+
+    def _send_package(
+        self, do: str, message: Message, package: Package, deadline_s: float | None
+    ) -> Message:
+        message = {**message, "package": package.message}
+        deadline_s = self._deadline(do, deadline_s)
+        reply, _ = self._contact.call(do, message, package.files, deadline_s)
+        return reply
+
+    def _deadline(self, do: str, deadline_s: float | None) -> float:
+        if deadline_s is not None:
+            return deadline_s
+        waits_for_compiler = self.spec.role == "compile" and do in ("load", "run")
+        return self.spec.run_s + (self.spec.build_s if waits_for_compiler else 0.0)
+
+    @property
+    def _limit(self) -> int:
+        return self.spec.memory_bytes + _SLACK_BYTES
+
+    def _parse(self, kind: type[_Record], message: Any) -> _Record:
+        """A record of what the worker sent; it is killed where that is none."""
+        try:
+            return kind.model_validate(message)
+        except ValidationError:
+            self._refuse()
+
+    def _refuse(self) -> NoReturn:
+        self._contact.give_up(Status.CRASHED, "it sent a reply that cannot be read")
+
+
+def _outcome(outputs: Any, layouts: tuple[Layout, ...], reply: Message) -> Outcome:
+    """Put together what a worker sent; where a figure can be had from the tensors, it is."""
+    paths = [path for path, leaf in leaves(outputs) if hasattr(leaf, "untyped_storage")]
+    facts = [TensorFacts.model_validate(item) for item in reply["facts"]]
+    pairs = zip(paths, layouts, facts, strict=True)
+    known = [f.model_copy(update={"path": p, "shape": layout.shape}) for p, layout, f in pairs]
+    return Outcome(
+        outputs=outputs,
+        facts=tuple(known),
+        changed_inputs=tuple(int(number) for number in reply["changed"]),
+        seconds=float(reply["seconds"]),
+        operators={str(name): int(count) for name, count in reply["operators"].items()},
+        launches=tuple(Launch(kernel=str(k), seconds=float(s)) for k, s in reply["launches"]),
+        threads_left=int(reply["left"]),
+    )

@@ -1,0 +1,183 @@
+"""Owns the warm server: it imports torch once, and forks workers that find it imported.
+
+It never runs an operator, starts a thread or opens a device: a process in which torch once entered
+an OpenMP region hangs its forked children. It looks at itself before each fork and refuses where
+that happened. It is started by `warm.WarmServer` with a scrubbed environment and ends with its
+connection.
+"""
+
+import gc
+import importlib
+import os
+import select
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from evokernel.bench import kernel, sandbox
+from evokernel.bench.birth import reap
+from evokernel.bench.descendants import collect, descendants
+from evokernel.bench.sandbox import Cell, Report
+from evokernel.bench.wire import BrokenWire, Message, Wire
+from evokernel.frozen import Frozen
+
+if TYPE_CHECKING:
+    from evokernel.bench.tripwire import Tripwire
+
+
+class ServerOrder(Frozen):
+    """What a server is started with."""
+
+    endpoint: int
+    """Descriptor of its connection to the parent."""
+    isolation: str
+    """`full` or `basic`."""
+    preload: tuple[str, ...]
+    """Modules to import beside torch."""
+
+
+def main() -> NoReturn:
+    """Run the server whose order is the first argument; never returns."""
+    order = ServerOrder.model_validate_json(sys.argv[1])
+    endpoint = socket.socket(fileno=order.endpoint)
+    report = Report()
+    if sandbox.enter(report, order.isolation):
+        _become_init(endpoint)
+    else:
+        kernel.become_subreaper()
+    Server(Wire(endpoint), report, order.preload).serve()
+
+
+def _become_init(endpoint: socket.socket) -> None:
+    """Go on in a child that is the init of a new PID namespace; stay behind to watch both sides."""
+    child = os.fork()
+    if child == 0:
+        kernel.set_death_signal(signal.SIGKILL)
+        return
+    watch = select.poll()
+    watch.register(endpoint, 0)  # only that the parent hung up
+    watch.register(os.pidfd_open(child), select.POLLIN)
+    watch.poll()
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    os._exit(0)
+
+
+class Server:
+    """Waits for orders to fork, and answers each with the new process or with why it refuses."""
+
+    def __init__(self, wire: Wire, report: Report, preload: tuple[str, ...]) -> None:
+        self._wire = wire
+        self._report = report
+        self._tripwire = _import_all(preload)
+        self._namespace = os.open("/proc/self/ns/pid", os.O_RDONLY)
+        self._reapers: set[int] = set()
+        self._readable = sandbox.readable_paths(package_folder())
+        gc.collect()
+        gc.freeze()  # collections in workers then leave the shared pages alone
+
+    def serve(self) -> NoReturn:
+        """Answer until the parent hangs up, then end; every worker ends with this process."""
+        wake, wake_end = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(wake_end, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        self._wire.send({"ready": True})
+        ready = select.poll()
+        ready.register(self._wire, select.POLLIN)
+        ready.register(wake, select.POLLIN)
+        try:
+            while True:
+                events = [file for file, _ in ready.poll()]
+                if wake in events:
+                    os.read(wake, 4096)
+                    self._reapers.difference_update(pid for pid, _ in collect())
+                if self._wire.fileno() in events:
+                    self._wire.feed()
+                    self._answer_all()
+        except BrokenWire:
+            os._exit(0)
+
+    def _answer_all(self) -> None:
+        while frame := self._wire.take():
+            message, files = frame
+            if "sweep" in message:
+                self._sweep_orphans()
+            else:
+                self._fork(message, files)
+
+    def _fork(self, message: Message, files: tuple[int, ...]) -> None:
+        if refusal := self._refusal():
+            self._wire.send({"refused": refusal})
+            self._close(files)
+            return
+        worker_end, reaper_end, output = files
+        cell = Cell.model_validate(message["fork"])
+        readable = (*cell.readable, *self._readable)
+        cell = cell.model_copy(update={"readable": readable})
+        server = os.getpid()
+        child = self._fork_into_namespace()
+        if child == 0:
+            self._become_child()
+            reap(cell, self._report, server, (worker_end, reaper_end, output))
+        self._reapers.add(child)
+        self._close(files)
+        process = os.pidfd_open(child)
+        self._wire.send({"forked": True}, (process,))
+        os.close(process)
+
+    def _fork_into_namespace(self) -> int:
+        if not self._report.has("pid_namespace"):
+            return os.fork()
+        kernel.unshare(kernel.CLONE_NEWPID)
+        child = os.fork()
+        if child:
+            kernel.enter_namespace(self._namespace, kernel.CLONE_NEWPID)
+        return child
+
+    def _become_child(self) -> None:
+        """Forget what belongs to the server."""
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        self._wire.close()
+        os.close(self._namespace)
+        self._tripwire.disarm()
+
+    def _refusal(self) -> str:
+        threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208
+        if threads > 1:
+            return f"it has {threads} threads; a fork would hang in the first parallel region"
+        if operators := self._tripwire.operators:
+            return f"it ran the operator `{operators[0]}`; workers must come from a clean process"
+        return ""
+
+    def _sweep_orphans(self) -> None:
+        """Where there are no namespaces: kill what escaped its reaper and was adopted by us."""
+        own = {pid: set(descendants(pid)) for pid in self._reapers}
+        known = set(own).union(*own.values())
+        for pid in set(descendants(os.getpid())) - known:
+            os.kill(pid, signal.SIGKILL)
+        self._reapers.difference_update(pid for pid, _ in collect())
+        self._wire.send({"swept": True})
+
+    @staticmethod
+    def _close(files: tuple[int, ...]) -> None:
+        for file in files:
+            os.close(file)
+
+
+def _import_all(preload: tuple[str, ...]) -> "Tripwire":
+    """Import torch, then set the tripwire, then import the rest and what workers need."""
+    from evokernel.bench.tripwire import Tripwire
+
+    tripwire = Tripwire()
+    tripwire.arm()
+    for name in ("evokernel.jit", "evokernel.bench.worker", *preload):
+        importlib.import_module(name)
+    return tripwire
+
+
+def package_folder() -> Path:
+    """The folder of the package `evokernel`."""
+    return Path(__file__).resolve().parent.parent

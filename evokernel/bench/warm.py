@@ -1,0 +1,205 @@
+"""Owns the parent's end of a warm server: its scrubbed environment, its start, forks, its end."""
+
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from evokernel.bench.sandbox import Cell
+from evokernel.bench.server import ServerOrder, package_folder
+from evokernel.bench.wire import BrokenWire, Message, Wire
+from evokernel.errors import WorkerError
+
+START_S = 120.0
+"""Seconds that importing torch may take on a cold disk."""
+_FORK_S = 60.0
+_END_S = 10.0
+
+_PASSED_ON = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CC", "CXX", "CUDA_VISIBLE_DEVICES")
+
+# Freed memory is kept, huge pages are advised, for candidates and baselines alike: otherwise a call
+# that returns a large tensor pays for fresh pages each time, 4-6 times its own work. No `mmap` for
+# large blocks, because those go back to the system when freed. No thread cache: glibc before 2.38
+# parks the few bytes that alignment leaves over there, and then cannot join freed neighbours to a
+# block that the same request fits again, so that the heap grows at every call for a while.
+# torch's own THP_MEM_ALLOC_ENABLE is left off: it aligns to pages, which makes that worse.
+_ALLOCATOR = ":".join(
+    (
+        "glibc.malloc.hugetlb=1",
+        "glibc.malloc.mmap_max=0",
+        "glibc.malloc.trim_threshold=0x7fffffffffff",
+        "glibc.malloc.tcache_count=0",
+    )
+)
+
+# Idle OpenMP threads spin this often before they sleep: seen, 30-45 ns each, 0.2 ms together. That
+# is longer than the pause between two parallel regions of one call, and shorter than what lies
+# between one worker's call and the other's: a waiting worker never takes a core from the timed one.
+# (The default of libgomp, 300000, is 10 ms.)
+_SPIN_COUNT = "5000"
+
+
+class WarmServer:
+    """One server process; forks come from it until it ends or refuses.
+
+    Args:
+        threads: CPU threads of its workers, fixed by the environment at start.
+        preload: Modules to import beside torch.
+        path: Folders added to its module search path.
+        isolation: `full` or `basic`.
+        home: An existing folder, its home.
+        inductor: Cache folder of torch.compile, or None.
+    """
+
+    def __init__(
+        self,
+        threads: int,
+        preload: tuple[str, ...],
+        path: tuple[Path, ...],
+        isolation: str,
+        home: Path,
+        inductor: Path | None,
+    ) -> None:
+        self._wire, endpoint = Wire.pair()
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115
+        order = ServerOrder(endpoint=endpoint.fileno(), isolation=isolation, preload=preload)
+        with endpoint:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _start(path), order.model_dump_json()],
+                env=_environment(threads, home, inductor),
+                cwd=home,
+                stdin=subprocess.DEVNULL,
+                stdout=self._errors,
+                stderr=self._errors,
+                pass_fds=(endpoint.fileno(),),
+                start_new_session=True,
+            )
+        self._is_ready = self._has_refused = False
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether it runs and has not refused."""
+        return self._process.poll() is None and not self._has_refused
+
+    @property
+    def pid(self) -> int:
+        """The process that was started (with namespaces, the server itself is its child)."""
+        return self._process.pid
+
+    def fork(self, cell: Cell, files: tuple[int, int, int]) -> int:
+        """Have a worker forked.
+
+        Args:
+            cell: Its bounds.
+            files: The worker's and the reaper's end of their connections, its standard output.
+
+        Returns:
+            A PID file descriptor of its reaper.
+
+        Raises:
+            WorkerError: The server cannot start, died, or refuses.
+        """
+        self._await_ready()
+        reply, received = self._ask({"fork": cell.model_dump()}, files)
+        if "refused" in reply:
+            self._has_refused = True
+            raise WorkerError(
+                f"the measuring server (pid {self.pid}) refuses to fork: {reply['refused']}. "
+                "A preloaded module must not compute or start threads when imported"
+            )
+        return received[0]
+
+    def sweep(self) -> None:
+        """Kill processes that escaped their reaper; for systems without PID namespaces."""
+        if self.is_usable:
+            self._ask({"sweep": True})
+
+    def close(self) -> None:
+        """End it, and every worker with it. Idempotent.
+
+        Raises:
+            WorkerError: It survives.
+        """
+        self._wire.close()
+        try:
+            self._process.wait(_END_S if self._is_ready else START_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait(_END_S)
+        self._errors.close()
+
+    def _await_ready(self) -> None:
+        if not self._is_ready:
+            self._receive(START_S)
+            self._is_ready = True
+
+    def _ask(
+        self, message: Message, files: tuple[int, ...] = ()
+    ) -> tuple[Message, tuple[int, ...]]:
+        try:
+            self._wire.send(message, files, timeout_s=_FORK_S)
+        except BrokenWire as error:
+            raise self._failure(str(error)) from error
+        return self._receive(_FORK_S)
+
+    def _receive(self, timeout_s: float) -> tuple[Message, tuple[int, ...]]:
+        end = time.monotonic() + timeout_s
+        try:
+            while (frame := self._wire.take()) is None:
+                if not _is_readable(self._wire, end - time.monotonic()):
+                    raise self._failure(f"it did not answer for {timeout_s:.0f} s")
+                self._wire.feed()
+        except BrokenWire as error:
+            raise self._failure(str(error)) from error
+        return frame
+
+    @property
+    def said(self) -> str:
+        """Tail of what it and its reapers wrote to their standard streams."""
+        self._errors.seek(0)
+        return self._errors.read()[-2000:].decode(errors="replace").strip()
+
+    def _failure(self, why: str) -> WorkerError:
+        said = self.said
+        return WorkerError(f"the measuring server (pid {self.pid}) failed: {why}\n{said}".strip())
+
+
+def _start(path: tuple[Path, ...]) -> str:
+    """The program text: find the very package that this process runs, then serve."""
+    installed = [entry for entry in sys.path if entry.endswith("-packages")]
+    places = [str(package_folder().parent), *map(str, path), *installed]
+    return (
+        "import sys\n"
+        f"sys.path[:0] = [place for place in {places!r} if place not in sys.path]\n"
+        "from evokernel.bench.server import main\n"
+        "main()\n"
+    )
+
+
+def _environment(threads: int, home: Path, inductor: Path | None) -> dict[str, str]:
+    """Only what is listed: no key, no token, nothing that /proc could give away."""
+    passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
+    own = {
+        "HOME": str(home),
+        "TMPDIR": str(home),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONSAFEPATH": "1",
+        "OMP_NUM_THREADS": str(threads),
+        "MKL_NUM_THREADS": str(threads),
+        "OPENBLAS_NUM_THREADS": "1",  # it starts its threads at import
+        "GOMP_SPINCOUNT": _SPIN_COUNT,
+        "GLIBC_TUNABLES": _ALLOCATOR,
+    }
+    if inductor is not None:
+        # One compile thread: more would be processes of their own.
+        own |= {"TORCHINDUCTOR_CACHE_DIR": str(inductor), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+    return passed | own
+
+
+def _is_readable(wire: Wire, timeout_s: float) -> bool:
+    ready = select.poll()
+    ready.register(wire, select.POLLIN)
+    return bool(ready.poll(max(timeout_s, 0) * 1000))

@@ -1,0 +1,254 @@
+"""Owns what a worker does: it answers the parent's requests about one module until it is killed."""
+
+import contextlib
+import ctypes
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+import torch
+
+from evokernel.bench import heap, module, trees
+from evokernel.bench.clock import Clock
+from evokernel.bench.inputs import InputSet
+from evokernel.bench.messages import TensorFacts, TimePlan
+from evokernel.bench.module import Built, Refusal
+from evokernel.bench.tensors import Package, is_dense, ship
+from evokernel.bench.trees import BadTree
+from evokernel.bench.tripwire import Tripwire
+from evokernel.bench.wire import BrokenWire, Message, Wire
+from evokernel.compilers import Artefact, BuildFailure, KernelSource
+from evokernel.evaluation import Status
+from evokernel.jit import launches
+
+EXIT_ALONE = 71
+"""Exit status of a worker whose connection is gone."""
+_libc = ctypes.CDLL(None)
+
+
+def serve(wire: Wire, threads: int) -> NoReturn:
+    """Answer requests until the connection ends; never returns."""
+    torch.set_num_threads(threads)
+    torch.set_grad_enabled(False)
+    worker = Worker(wire)
+    try:
+        while True:
+            message, files = wire.receive()
+            _answer(wire, worker, message, files)
+    except BrokenWire:
+        os._exit(EXIT_ALONE)
+
+
+def _answer(wire: Wire, worker: "Worker", message: Message, files: tuple[int, ...]) -> None:
+    package: Package | None = None
+    try:
+        reply, package = worker.handle(message, files)
+    except BrokenWire:
+        raise
+    except BaseException as error:  # whatever the module raises, `SystemExit` too, is its fault
+        status, reason, diagnostics, log = module.describe(error)
+        found = [diagnostic.model_dump() for diagnostic in diagnostics]
+        reply = {"error": {"status": status, "reason": reason, "diagnostics": found, "log": log}}
+    _flush_streams()
+    reply["id"] = message["id"]
+    wire.send(reply, package.files if package else ())
+    if package:
+        package.close()
+
+
+class Worker:
+    """The state of a worker: the module, its input sets, what the last timed call returned."""
+
+    def __init__(self, wire: Wire) -> None:
+        self._wire = wire
+        self._sets: dict[str, InputSet] = {}
+        self._clock = Clock()
+        self._built: Built | None = None
+        self._seed = 0
+        self._build_s = 0.0
+        self._kernels: list[str] = []
+
+    def handle(self, message: Message, files: tuple[int, ...]) -> tuple[Message, Package | None]:
+        """Carry out one request; the reply, and tensors to send beside it."""
+        method: Callable[..., Any] = getattr(self, f"do_{message['do']}")
+        if "package" in message:
+            package = Package.receive(message["package"], files, sys.maxsize)
+            return method(message, package), None
+        answer = method(message)
+        return answer if isinstance(answer, tuple) else (answer, None)
+
+    def do_load(self, message: Message, package: Package) -> Message:
+        """Import and construct the module."""
+        args, kwargs, state = package.value()
+        package.close()
+        self._seed = message["seed"]
+        module.listen_to(self._request_build)
+        built = module.build(
+            message["source"], message["class_name"], (args, kwargs), state, self._seed
+        )
+        if message["role"] == "compile":
+            built.call = torch.compile(built.model)
+        self._built = built
+        torch.zeros(1 << 20).add_(1)  # starts the OpenMP threads, which are nobody's left-overs
+        return {
+            "import_s": max(built.import_s - self._build_s, 0.0),
+            "build_s": self._build_s,
+            "construct_s": built.construct_s,
+            "kernels": self._kernels,
+            "state": built.state,
+            "denormals_kept": module.denormals_kept(),
+        }
+
+    def do_put(self, message: Message, package: Package) -> Message:
+        """Keep an input set."""
+        self.do_drop(message)
+        output_bytes = tuple(message["output_bytes"])
+        self._sets[message["name"]] = InputSet(package, message["slots"], output_bytes)
+        return {}
+
+    def do_drop(self, message: Message) -> Message:
+        """Free an input set."""
+        self._clock.forget()
+        if old := self._sets.pop(message["name"], None):
+            old.close()
+        return {}
+
+    def do_run(self, message: Message) -> tuple[Message, Package]:
+        """One call on pristine inputs; outputs and what else was seen."""
+        self._clock.forget()
+        inputs, call = self._sets[message["name"]], self._call
+        arguments = inputs.arguments(0)
+        module.set_seed(self._seed)
+        if message["poison"]:
+            heap.poison(inputs.output_bytes)
+        tasks = _count_tasks()
+        with _instruments(message["instrument"]) as seen:
+            start = time.perf_counter()
+            output = call(*arguments)
+            seconds = time.perf_counter() - start
+        changed = inputs.changed(0)
+        if message["overwrite_inputs"]:
+            inputs.overwrite(0)
+        reply, package = _collect(output, inputs, 0)
+        reply |= {"changed": changed, "seconds": seconds, "left": max(_count_tasks() - tasks, 0)}
+        reply |= {"operators": dict(seen[0].counts), "launches": list(seen[1])}
+        return reply, package
+
+    def do_time(self, message: Message) -> Message:
+        """Timed repetitions."""
+        plan = TimePlan.model_validate(message["plan"])
+        done = self._clock.time(self._call, self._sets[message["name"]], plan)
+        return {"repetitions": [repetition.model_dump() for repetition in done]}
+
+    def do_batch(self, message: Message) -> Message:
+        """Calls without a clock."""
+        inputs = self._sets[message["name"]]
+        self._clock.batch(self._call, inputs, message["calls"], message["slot"])
+        return {}
+
+    def do_null(self, message: Message) -> Message:
+        """The same with a call that does nothing."""
+        for _ in range(message["calls"]):
+            _nothing()
+        return {}
+
+    def do_kept(self, message: Message) -> tuple[Message, Package]:
+        """Outputs of the last timed call."""
+        if self._clock.kept_from is None:
+            raise RuntimeError("nothing was timed since the last request")
+        reply, package = _collect(self._clock.kept, *self._clock.kept_from)
+        nothing = {"changed": [], "seconds": 0.0, "left": 0, "operators": {}, "launches": []}
+        return reply | nothing, package
+
+    def do_settle(self, message: Message) -> Message:
+        """Write inputs and return free memory, so that a call's memory can be seen from outside."""
+        self._clock.forget()
+        self._sets[message["name"]].arguments(0)
+        heap.give_back()
+        return {}
+
+    @property
+    def _call(self) -> Callable[..., Any]:
+        if self._built is None:
+            raise RuntimeError("no module is loaded")
+        call: Callable[..., Any] = self._built.call
+        return call
+
+    def _request_build(self, kernel: KernelSource) -> Artefact | BuildFailure:
+        """Ask the parent to compile: nothing that a worker compiled would be trusted."""
+        start = time.perf_counter()
+        self._wire.send(module.request(kernel))
+        message, _ = self._wire.receive()
+        built = module.answer(message["built"])
+        self._build_s += time.perf_counter() - start
+        if isinstance(built, Artefact):
+            self._kernels.append(kernel.name)
+        return built
+
+
+@contextlib.contextmanager
+def _instruments(wanted: bool) -> Iterator[tuple[Tripwire, list[Any]]]:
+    """Logs of dispatched operators and of launches; empty unless wanted."""
+    tripwire = Tripwire()
+    if not wanted:
+        yield tripwire, []
+        return
+    with launches() as log, tripwire:
+        yield tripwire, log
+
+
+def _collect(output: Any, inputs: InputSet, slot: int) -> tuple[Message, Package]:
+    """Copy outputs into shared memory, with the facts about each tensor."""
+    tensors: list[torch.Tensor] = []
+    readable: list[torch.Tensor] = []
+
+    def number(tensor: torch.Tensor) -> int | None:
+        if not is_dense(tensor):
+            return None
+        tensors.append(tensor)
+        plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
+        readable.append(plain)
+        return len(tensors) - 1
+
+    try:
+        tree = trees.encode(output, number, foreign=True)
+    except BadTree as error:
+        raise Refusal(Status.WRONG_STRUCTURE, f"`forward` returned {error}") from error
+    facts = [_facts(tensor, inputs, slot).model_dump() for tensor in tensors]
+    package = ship(tree, readable)
+    return {"package": package.message, "facts": facts}, package
+
+
+def _facts(tensor: torch.Tensor, inputs: InputSet, slot: int) -> TensorFacts:
+    return TensorFacts(
+        path="",
+        dtype=str(tensor.dtype).removeprefix("torch."),
+        shape=tuple(tensor.shape),
+        strides=tuple(tensor.stride()),
+        device=str(tensor.device),
+        type_name=trees.type_name(tensor),
+        requires_grad=tensor.requires_grad,
+        aliases=inputs.owner(tensor, slot),
+    )
+
+
+def _count_tasks() -> int:
+    """Threads of this process, and its children."""
+    threads = list(Path("/proc/self/task").iterdir())
+    children = (thread / "children" for thread in threads)
+    return len(threads) + sum(len(file.read_text().split()) for file in children if file.exists())
+
+
+def _nothing() -> None:
+    return
+
+
+def _flush_streams() -> None:
+    """Python's and C's buffers both, so that what was printed is read with this reply."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # the module may have closed or replaced them
+            stream.flush()
+    _libc.fflush(None)
