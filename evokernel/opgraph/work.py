@@ -85,14 +85,16 @@ def min_bytes(nodes: Sequence[Node], results: Sequence[Ref]) -> int:
     something that came in.
     """
     by_name = {node.name: node for node in nodes}
-    needed: dict[Ref, int] = defaultdict(int)
-    for node in nodes:
+    wanted: dict[str, int] = defaultdict(int)
+    for node in reversed(nodes):
+        is_view = kind_of(node.op) == "view"
+        some = wanted[node.name] if is_view else sum(spec.nbytes for spec in node.outputs)
         for position, ref in enumerate(node.refs()):
             whole = by_name[ref.node].outputs[ref.index].nbytes
-            is_partial = position == 0 and node.op in PARTIAL
-            needed[ref] += sum(spec.nbytes for spec in node.outputs) if is_partial else whole
-    outside = [Ref(node=node.name) for node in nodes if node.kind != "call"]
-    read = sum(min(needed[ref], by_name[ref.node].outputs[0].nbytes) for ref in outside)
+            is_partial = is_view or (position == 0 and node.op in PARTIAL)
+            wanted[ref.node] += min(some, whole) if is_partial else whole
+    outside = [node for node in nodes if node.kind != "call"]
+    read = sum(min(wanted[node.name], node.outputs[0].nbytes) for node in outside)
     made = {ref for ref in results if not _is_view_of_outside(ref, by_name)}
     return read + sum(by_name[ref.node].outputs[ref.index].nbytes for ref in made)
 

@@ -1,10 +1,12 @@
 """Owns `Program`: a task's file, executed; makes its inputs, its module and its outputs."""
 
 import contextlib
+import itertools
 import linecache
 import random
 import sys
 import traceback
+import weakref
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
 
     from evokernel.opgraph import OpGraph
     from evokernel.program.estimate import MemoryEstimate
+
+_NUMBERS = itertools.count()
+"""Keeps the modules of one task apart that was executed twice."""
 
 _CASTS = {"fp16": "float16", "bf16": "bfloat16"}
 """Precisions to which inputs and parameters are cast."""
@@ -147,12 +152,13 @@ class Program:
     def _execute(self) -> ModuleType:
         task = self.task
         filename = task.path or f"<task {task.name}>"
-        module = ModuleType(f"evokernel_task_{task.sha}")
+        module = ModuleType(f"evokernel_task_{task.sha}_{next(_NUMBERS)}")
         module.__file__ = filename
         lines = task.source.splitlines(keepends=True)
         linecache.cache[filename] = (len(task.source), None, lines, filename)
         # Compilers and pickle look a function's globals up by the name of its module.
         sys.modules[module.__name__] = module
+        weakref.finalize(self, sys.modules.pop, module.__name__, None)
         code = compile(task.source, filename, "exec")
         self._guard("the file", lambda: exec(code, module.__dict__))
         for part in ("Model", "get_inputs"):
@@ -205,14 +211,14 @@ class Program:
             ) from error
 
     def _tail(self, error: BaseException) -> str:
-        """The part of the traceback that lies in the user's file, else its last two frames."""
+        """The part of the traceback that lies in the user's file."""
         frames = traceback.extract_tb(error.__traceback__)
         own = [
             frame
             for frame in frames
             if frame.filename == (self.task.path or f"<task {self.task.name}>")
         ]
-        return "".join(traceback.format_list(own[-3:] or list(frames[-2:]))).rstrip()
+        return "".join(traceback.format_list(own[-3:])).rstrip()
 
 
 def to_dtype(tree: Any, dtype: "torch.dtype") -> Any:

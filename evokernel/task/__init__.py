@@ -173,7 +173,8 @@ class Task(Frozen):
         """
         label = f"`{self.path or self.name}`"
         source = with_constants(self.source, _parse(self.source, label), constants, label)
-        return Task.model_validate({**dict(self), "source": source})
+        fields = {name: getattr(self, name) for name in Task.model_fields}
+        return Task(**{**fields, "source": source})
 
     def program(self) -> "Program":
         """Execute the file once; this imports torch.
@@ -206,10 +207,10 @@ def _locate(where: str | Path) -> Path:
     if path.suffix == ".py" or len(path.parts) > 1:
         raise TaskError(
             f"`{where}` does not exist; expected the path of a task file or the name of a built-in "
-            f"task (`evokernel task list`){nearest(path.stem, Task.names())}"
+            f"task (`evokernel task list`).{nearest(path.stem, Task.names())}"
         )
     raise TaskError(
-        f"`{where}` is neither a built-in task nor a file{nearest(str(where), Task.names())} "
+        f"`{where}` is neither a built-in task nor a file.{nearest(str(where), Task.names())} "
         "`evokernel task list` shows the built-in tasks; a file of your own is given by its path."
     )
 
@@ -293,9 +294,9 @@ def _first_fault(error: ValidationError, label: str) -> str:
     key = ".".join(str(part) for part in fault["loc"])
     if fault["type"] == "extra_forbidden":
         known = Tolerance.model_fields if key.startswith("tolerance.") else TaskOptions.model_fields
-        suggestion = nearest(str(fault["loc"][-1]), known) or "."
+        suggestion = nearest(str(fault["loc"][-1]), known)
         return (
-            f"`EVOKERNEL` of {label} has the unknown key `{key}`{suggestion} "
+            f"`EVOKERNEL` of {label} has the unknown key `{key}`.{suggestion} "
             f"Known: {', '.join(known)}."
         )
     message = str(fault["msg"]).replace("Input should be", "expected")

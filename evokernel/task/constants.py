@@ -10,9 +10,9 @@ from evokernel.errors import TaskError
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Half a sentence that suggests what `word` may have meant; empty if nothing is near."""
-    near = difflib.get_close_matches(word, list(known), n=3, cutoff=0.5)
-    return f"; did you mean {' or '.join(f'`{name}`' for name in near)}?" if near else ""
+    """A sentence that suggests what `word` may have meant; empty if nothing is near."""
+    near = difflib.get_close_matches(word, list(known), n=3, cutoff=0.65)
+    return f" Did you mean {' or '.join(f'`{name}`' for name in near)}?" if near else ""
 
 
 def assignments(tree: ast.Module) -> dict[str, list[ast.expr]]:
@@ -51,7 +51,7 @@ def with_constants(source: str, tree: ast.Module, values: dict[str, Any], label:
         if len(known.get(name, ())) != 1:
             raise TaskError(
                 f"{label} has no module-level constant `{name}` that is assigned exactly once, "
-                f"so its size cannot be set{nearest(name, known) or '.'}"
+                f"so its size cannot be set.{nearest(name, known)}"
             )
         edits.append(known[name][0])
         texts[id(known[name][0])] = repr(value)

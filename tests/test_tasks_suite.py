@@ -1,0 +1,134 @@
+"""The built-in suite: valid, typical in size, and without the holes that let cheats pass."""
+
+import ast
+from pathlib import Path
+
+import pytest
+import torch
+
+from evokernel.nested import leaves
+from evokernel.opgraph import capture
+from evokernel.program.shapes import shapes
+from evokernel.task import BUILT_IN, Task
+
+FAMILIES = {
+    "bias_gelu": "elementwise",
+    "cross_entropy": "loss",
+    "cumsum": "scan",
+    "gelu": "elementwise",
+    "huber_loss": "loss",
+    "l2_normalize": "normalization",
+    "layer_norm": "normalization",
+    "log_softmax": "softmax",
+    "logsumexp": "reduction",
+    "mse_loss": "loss",
+    "residual_layer_norm": "normalization",
+    "residual_rms_norm": "normalization",
+    "rms_norm": "normalization",
+    "row_mean": "reduction",
+    "scale_mask_softmax": "softmax",
+    "scale_shift_hardswish": "elementwise",
+    "softmax": "softmax",
+    "swiglu": "elementwise",
+}
+
+SMALL = {
+    "BATCH": 2,
+    "CHANNELS": 8,
+    "COLUMNS": 96,
+    "HEADS": 2,
+    "IMAGES": 2,
+    "LENGTH": 32,
+    "PADDED": 4,
+    "ROWS": 32,
+    "SIDE": 7,
+    "TOKENS": 32,
+    "VOCABULARY": 200,
+    "WIDTH": 96,
+}
+
+
+def small(name: str) -> Task:
+    """The task with sizes that take no time."""
+    task = Task.load(name)
+    bound = {n.targets[0].id for n in ast.parse(task.source).body if isinstance(n, ast.Assign)}
+    return task.resized(**{key: value for key, value in SMALL.items() if key in bound})
+
+
+def tensors(tree: object) -> list[torch.Tensor]:
+    return [leaf for _, leaf in leaves(tree)]
+
+
+def test_the_suite_is_complete():
+    assert set(Task.names()) == set(FAMILIES)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_task_is_captured_as_what_it_is(name: str):
+    graph = capture(Task.load(name).program())
+    assert graph.source == "export"
+    assert graph.family == FAMILIES[name]
+    assert (graph.row_inputs is None) == (FAMILIES[name] == "loss")
+    cpu_bytes = graph.min_bytes
+    assert 16e6 < cpu_bytes < 140e6
+    cuda = shapes(Task.load(name, device="cuda").program())
+    assert cuda.outputs is not None
+    moved = sum(spec.nbytes for spec in (*cuda.inputs, *cuda.outputs))
+    assert 2 * cpu_bytes < moved < 4e9
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_task_says_what_it_is_and_runs_without_this_package(name: str):
+    text = Path(BUILT_IN, f"{name}.py").read_text()
+    assert "evokernel" not in text.replace("EVOKERNEL", "")
+    task = Task.load(name)
+    assert task.description.endswith(".")
+    assert "\n" not in task.description
+    assert task.options.title
+    assert task.level in (1, 2)
+    assert set(task.options.sizes) == {"cuda"}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_outputs_depend_on_inputs_and_on_every_parameter(name: str):
+    program = small(name).program()
+    module, inputs = program.build(seed=1), program.make_inputs(seed=1)
+    before = tensors(program.call(module, inputs))
+    other = tensors(program.call(module, program.make_inputs(seed=2)))
+    for one, two in zip(before, other, strict=True):
+        assert torch.isfinite(one).all()
+        assert not torch.equal(one, two)
+        if one.numel() > 1:
+            assert one.std() > 1e-4
+    for parameter in module.parameters():
+        assert parameter.std() > 0.01
+        with torch.no_grad():
+            parameter.add_(0.5)
+        changed = tensors(program.call(module, inputs))
+        assert not all(torch.equal(*pair) for pair in zip(before, changed, strict=True))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_task_is_deterministic_and_leaves_its_inputs_alone(name: str):
+    program = small(name).program()
+    inputs, again = program.make_inputs(seed=3), program.make_inputs(seed=3)
+    one = tensors(program.call(program.build(seed=3), inputs))
+    two = tensors(program.call(program.build(seed=3), again))
+    assert all(torch.equal(*pair) for pair in zip(one, two, strict=True))
+    assert all(torch.equal(*p) for p in zip(tensors(inputs), tensors(again), strict=True))
+
+
+def test_builtin_and_written_out_forms_agree():
+    program = small("rms_norm").program()
+    module, (x,) = program.build(), program.make_inputs()
+    expected = torch.nn.functional.rms_norm(x, x.shape[-1:], module.weight, module.eps)
+    torch.testing.assert_close(program.call(module, [x]), expected)
+
+
+def test_masked_positions_get_no_weight():
+    program = small("scale_mask_softmax").program()
+    scores, mask = program.make_inputs()
+    weights = program.call(program.build(), [scores, mask])
+    assert mask.any()
+    assert not mask.all(-1).any()
+    assert (weights[mask.expand_as(weights)] == 0).all()
