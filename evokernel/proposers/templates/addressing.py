@@ -83,10 +83,9 @@ def _axes(outer: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int, 
 
 def _axis_index(outer: Sequence[int], begin: int, end: int, row: str) -> str:
     below = math.prod(outer[end:])
+    # C++ reads `a / b % c * d` from the left, which is what is meant.
     text = row if below == 1 else f"{row} / {below}"
-    if begin == 0:
-        return text if below == 1 else f"({text})"
-    return f"({text} % {math.prod(outer[begin:end])})"
+    return text if begin == 0 else f"{text} % {math.prod(outer[begin:end])}"
 
 
 def output_row(program: Program, output: int, row: str = "r") -> str:

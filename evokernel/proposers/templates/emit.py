@@ -35,7 +35,7 @@ from evokernel.proposers.templates.expressions import (
     Scan,
     arguments,
 )
-from evokernel.proposers.templates.folds import Form, carry_type
+from evokernel.proposers.templates.folds import Form, carry_type, combination
 from evokernel.proposers.templates.literals import C_TYPES, literal
 from evokernel.proposers.templates.operators import OPERATORS
 
@@ -71,7 +71,6 @@ def store(
     value: str,
     count: str = "",
     streaming: bool = False,
-    dtype: str = "float32",
 ) -> str:
     """A statement that stores one element or one vector.
 
@@ -82,22 +81,17 @@ def store(
         count: Vector form only: name of the number of elements of a rest.
         streaming: Vector form, floats only: bypass the caches; `target` must then be aligned to
             the vector, and `stream_fence()` must follow the loop.
-        dtype: Of the output.
     """
     if form == "scalar":
         return f"*({target}) = {value};"
     if streaming and not count:
         return f"stream({target}, {value});"
-    stem = "store_mask" if dtype == "bool" else "store"
-    return f"{_memory(stem, [target, value], count)};"
+    return f"{_call('store', [target, value], count)};"
 
 
-def _memory(stem: str, args: list[str], count: str) -> str:
-    """A call that reads or writes a vector, or its first `count` lanes."""
-    if not count:
-        return f"{stem}({', '.join(args)})"
-    name = stem if stem.endswith("mask") else f"{stem}_first"
-    return f"{name}({', '.join([*args, count])})"
+def _call(stem: str, args: list[str], count: str) -> str:
+    """A call that moves a vector, or its first `count` lanes."""
+    return f"{stem}_first({', '.join([*args, count])})" if count else f"{stem}({', '.join(args)})"
 
 
 def elements(
@@ -157,7 +151,7 @@ class _Writer:
         self._row = row
         self._lines: list[str] = []
         self._uses: Counter[int] = Counter()
-        self._nested: dict[int, str] = {}
+        self._nested: dict[int, tuple[str, int]] = {}
 
     def write(self, wanted: Iterable[int]) -> Block:
         wanted = tuple(wanted)
@@ -216,7 +210,7 @@ class _Writer:
         if self._form == "scalar":
             return f"{place}[{self._column}]"
         stem = "load_mask" if value.dtype == "bool" else "load"
-        return _memory(stem, [f"{place} + {self._column}"], self._count)
+        return _call(stem, [f"{place} + {self._column}"], self._count)
 
     def _pick(self, value: Pick) -> str:
         index = self._names[value.index]
@@ -224,46 +218,55 @@ class _Writer:
         return f"{place}[{index} >= 0 && {index} < {self._program.domain.cols} ? {index} : 0]"
 
     def _scan(self, index: int, value: Scan) -> None:
-        carry, arg = f"{value.name}_carry", self._names[value.arg]
-        step = {"sum": "{0} + {1}", "prod": "{0} * {1}"}.get(
-            value.op, f"{value.op}imum({{0}}, {{1}})"
-        )
+        carry, arg = f"{value.name}_carry", self._operand(value.arg, "scan()", 0)
+        kind, step = carry_type(value), combination(value.op, vector=False)
         if self._form == "scalar":
-            kept = carry_type(value)
-            self._lines.append(f"{carry} = {step.format(carry, f'{kept}({arg})')};")
+            self._lines.append(f"{carry} = {step.format(carry, f'{kind}({arg})')};")
             self._declare(index, f"static_cast<{C_TYPES[value.dtype]}>({carry})")
             return
         inner = f"{value.name}_run"
         self._lines.append(f"const V {inner} = scan_{value.op}({arg});")
-        self._declare(index, step.format(f"V(static_cast<float>({carry}))", inner))
-        self._lines.append(
-            f"{carry} = {step.format(carry, f'{carry_type(value)}(last({inner}))')};"
-        )
+        before = f"V(static_cast<float>({carry}))"
+        self._declare(index, combination(value.op, vector=True).format(before, inner))
+        self._lines.append(f"{carry} = {step.format(carry, f'{kind}(last({inner}))')};")
 
     def _map(self, index: int, value: Map) -> None:
         operator = OPERATORS[value.op]
         template = operator.scalar if self._form == "scalar" else operator.vector
         if self._form == "vector" and value.op == "cast" and value.dtype == "bool":
             template = "{0} != 0.0f"
+        args = [self._operand(a, template, i) for i, a in enumerate(value.args)]
+        one = literal(1, value.dtype)
+        text = template.format(*args, t=C_TYPES[value.dtype], one=one)
         cheap = operator.group in ("arithmetic", "comparison", "logic")
-        infix = not template.endswith(")") or template.startswith("{")
-        args = [self._nested.get(i, self._names.get(i, "")) for i in value.args]
-        if not infix:
-            args = [_bare(a) for a in args]
-        text = template.format(*args, t=C_TYPES[value.dtype])
         if cheap and self._uses[index] == 1 and len(text) <= _NESTED:
-            self._nested[index] = f"({text})" if infix else text
+            self._nested[index] = (text, _strength(template))
         else:
             self._declare(index, text)
 
+    def _operand(self, index: int, template: str, place: int) -> str:
+        """An argument as the template takes it, in parentheses where C++ would read it wrongly."""
+        if index not in self._nested:
+            return self._names[index]
+        text, strength = self._nested[index]
+        around = _strength(template)
+        # From the left, equals need none: `a - b - c`; but `--a` would be another operator.
+        leads = template.startswith(f"{{{place}}}")
+        binds = strength > around or (strength == around < _PREFIX and leads)
+        return text if binds or around == _CALL else f"({text})"
 
-def _bare(text: str) -> str:
-    """Without the outer parentheses: `f((a + b))` reads better as `f(a + b)`."""
-    if not text.startswith("(") or not text.endswith(")"):
-        return text
-    depth = 0
-    for position, letter in enumerate(text):
-        depth += (letter == "(") - (letter == ")")
-        if depth == 0 and position < len(text) - 1:
-            return text
-    return text[1:-1]
+
+_PREFIX, _CALL = 8, 9
+"""Strengths of an operator before its argument, and of what needs no parentheses at all."""
+
+
+def _strength(template: str) -> int:
+    """How tightly the outermost operator of a template binds; more is tighter."""
+    if template[0] in "-!":
+        return _PREFIX
+    if template.endswith(")"):
+        return _CALL
+    signs = ("?", "||", "&&", "|", "^", "&", "!=", "==", "<", ">", "+", "-", "*", "/")
+    strengths = (0, 1, 2, 3, 3, 3, 4, 4, 5, 5, 6, 6, 7, 7)
+    found = (n for sign, n in zip(signs, strengths, strict=True) if f" {sign}" in template)
+    return next(found, _CALL)

@@ -52,7 +52,7 @@ class Fold(Frozen):
         return cls(
             type=kind,
             identity=f"{kind}({identity(value.op, value.dtype)})",
-            combine=_combination(value.op, vector),
+            combine=combination(value.op, vector),
             total=f"reduce_{value.op}({{0}})" if vector else "{0}",
         )
 
@@ -67,7 +67,8 @@ class Fold(Frozen):
         return self.total.format(accumulator)
 
 
-def _combination(op: str, vector: bool) -> str:
+def combination(op: str, vector: bool) -> str:
+    """Expression of `{0}` and `{1}` that a reduction or scan takes in one step."""
     infix = {
         "sum": "{0} + {1}",
         "prod": "{0} * {1}",

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from evokernel.proposers.templates.expressions import Domain, Unsupported
-from evokernel.proposers.templates.symbols import Apply, Given, Literal, Made, Symbols, Window
+from evokernel.proposers.templates.symbols import Apply, Constant, Given, Made, Symbols, Window
 from evokernel.proposers.templates.views import Run, contiguous, merge
 
 
@@ -40,12 +40,12 @@ class Grid:
         return self.placed[symbol]
 
     def _place(self, symbol: int) -> int:
-        if isinstance(self.symbols.items[symbol], Literal):
+        if isinstance(self.symbols.items[symbol], Constant):
             return symbol
         shape = self.symbols.shape(symbol)
         size, rank = math.prod(shape), len(self.shape)
         if size == math.prod(self.shape):
-            return self.symbols.reshape(symbol, self.shape)
+            return self.symbols.reshape(symbol, self.shape, strict=True)
         if size == self.rows and self.border is not None:
             row = (*self.shape[: self.border], *(1,) * (rank - self.border))
             return self.symbols.expand(self.symbols.reshape(symbol, row), self.shape)
@@ -118,7 +118,7 @@ class Layout:
 def choose(symbols: Symbols, results: Iterable[int]) -> Grid:
     """The grid of a graph: that of its finest reduction or scan, else that of its results."""
     results = tuple(results)
-    anchors = [_anchor(symbols, made) for made in _made(symbols, results)]
+    anchors = [_anchor(symbols, m) for m in _made(symbols, results) if m.kind != "same"]
     if anchors:
         shape, axes = max(anchors, key=lambda a: (math.prod(a[0]), -math.prod(a[0][-a[1] :])))
         border = len(shape) - axes

@@ -8,7 +8,9 @@ from importlib.resources import files
 
 from evokernel.frozen import Frozen
 
-_SECTION = re.compile(r"^// (scalar )?section (\w+)(?:: needs ([\w ,]+))?\n", re.MULTILINE)
+_SECTION = re.compile(
+    r"^// (scalar )?section (\w+)(?:: needs ([\w ,]+))?(?:: for (\w+))?\n", re.MULTILINE
+)
 _INCLUDES = "".join(
     f"#include <{name}>\n" for name in ("cmath", "cstdint", "cstring", "limits", "type_traits")
 )
@@ -25,7 +27,7 @@ class Section(Frozen):
     needs: tuple[str, ...]
     """Names of the sections that must stand before it."""
     defines: frozenset[str]
-    """Functions and types that it brings."""
+    """Functions and types that it brings, and words that call for it besides."""
     text: str
 
 
@@ -40,7 +42,7 @@ def sections() -> tuple[Section, ...]:
             name=head[2],
             scalar=bool(head[1]),
             needs=tuple(re.findall(r"\w+", head[3] or "")),
-            defines=_defined(text[head.end() : end]),
+            defines=_defined(text[head.end() : end]) | {head[4] or head[2]},
             text=text[head.end() : end].strip("\n"),
         )
         for head, end in zip(heads, ends, strict=True)

@@ -29,10 +29,10 @@ def literal(number: Number, dtype: str) -> str:
     value = float(number)
     if dtype == "float32" and math.isfinite(value):
         value = _as_float32(value)
-    if not math.isfinite(value):
-        limits = f"std::numeric_limits<{C_TYPES[dtype]}>"
-        text = f"{limits}::quiet_NaN()" if math.isnan(value) else f"{limits}::infinity()"
-        return f"-{text}" if value < 0 else text
+    if math.isnan(value):
+        return "NAN"
+    if math.isinf(value):
+        return "INFINITY" if value > 0 else "-INFINITY"
     text = _shortest(value) if dtype == "float32" else repr(value)
     return f"{text}f" if dtype == "float32" else text
 

@@ -193,6 +193,8 @@ POINTWISE: dict[str, Rule] = {
     **{op: _compare(op) for op in ("lt", "le", "gt", "ge", "eq", "ne")},
     **{f"logical_{op}": _logical(op) for op in ("and", "or", "xor", "not")},
     **{f"bitwise_{op}": _bitwise(op) for op in ("and", "or", "xor", "not")},
+    # What `a & b` and its like are traced as.
+    **{f"__{op}": _bitwise(op) for op in ("and", "or", "xor")},
     "isnan": _test("isnan"),
     "isinf": _test("isinf"),
     "isfinite": _isfinite,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from evokernel.opgraph import Node, OpGraph, Ref
+from evokernel.opgraph import Node, OpGraph
 from evokernel.proposers.templates.expressions import Program, Unsupported
 from evokernel.proposers.templates.literals import C_TYPES
 from evokernel.proposers.templates.lower_activations import ACTIVATIONS
@@ -17,8 +17,6 @@ from evokernel.proposers.templates.scope import Rule, Scope
 
 RULES: dict[str, Rule] = {**POINTWISE, **ACTIVATIONS, **VIEWS, **REDUCTIONS, **LOSSES}
 """Every operator that can be lowered."""
-
-_RESHAPES = frozenset({"view", "reshape", "flatten", "unflatten", "squeeze", "unsqueeze"})
 
 
 def lower(graph: OpGraph) -> Program:
@@ -37,7 +35,7 @@ def lower(graph: OpGraph) -> Program:
     scope = Scope(graph)
     for node in _needed(graph):
         scope.define(node, _translate(scope, node))
-    results = [(scope.symbol(_unshaped(graph, r)), graph.spec(r)) for r in graph.results]
+    results = [(scope.symbol(r), graph.spec(r)) for r in graph.results]
     return Placement(graph, scope.symbols, results).program()
 
 
@@ -79,14 +77,3 @@ def _needed(graph: OpGraph) -> list[Node]:
         if node.name in wanted:
             wanted.update(ref.node for ref in node.refs())
     return [n for n in graph.nodes if n.name in wanted]
-
-
-def _unshaped(graph: OpGraph, ref: Ref) -> Ref:
-    """What a result was before it was only reshaped: the kernel writes contiguously anyhow."""
-    node = graph.node(ref.node)
-    inner = next(node.refs(), None)
-    if node.op not in _RESHAPES or inner is None or graph.spec(inner).strides:
-        return ref
-    if graph.node(inner.node).kind != "call":
-        return ref
-    return _unshaped(graph, inner)

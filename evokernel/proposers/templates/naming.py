@@ -6,8 +6,8 @@ import re
 
 from evokernel.proposers.templates.operators import OPERATORS
 
-_HEADER = """V M LANES load load_first load_mask store store_first store_mask
-stream select first last fma fast_max fast_min to_float all
+_HEADER = """V M LANES load load_first load_mask
+load_mask_first store store_first stream select first last fma fast_max fast_min to_float all
 any sum prod max min"""
 _LOOPS = "r c n rows cols begin end thread threads chunk"
 _LANGUAGE = """

@@ -18,7 +18,8 @@ class Operator(Frozen):
     """`function` is dear (a call or a polynomial), everything else costs one or two
     instructions."""
     scalar: str
-    """C++ of the scalar form; `{0}`, `{1}`, ... are the arguments, `{t}` the type of the result."""
+    """C++ of the scalar form; `{0}`, `{1}`, ... are the arguments, `{t}` the type of the result,
+    `{one}` the number one."""
     vector: str = ""
     """C++ of the vector form; empty if there is none, then only the scalar form can express it."""
 
@@ -53,7 +54,7 @@ OPERATORS: dict[str, Operator] = {
     "clamp_max": _own("clamp_max", 2, "arithmetic"),
     "sqrt": _libm("sqrt", "function"),
     "rsqrt": _own("rsqrt"),
-    "reciprocal": Operator(arity=1, group="arithmetic", scalar="{t}(1) / {0}", vector="1.0f / {0}"),
+    "reciprocal": Operator(arity=1, group="arithmetic", scalar="{one} / {0}", vector="{one} / {0}"),
     "exp": _libm("exp"),
     "exp2": _libm("exp2"),
     "expm1": _libm("expm1"),

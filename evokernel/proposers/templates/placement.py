@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from evokernel.opgraph import OpGraph, TensorSpec
+from evokernel.proposers.templates import symbols as symbolic
 from evokernel.proposers.templates.expressions import (
     Access,
     Constant,
@@ -25,7 +26,7 @@ from evokernel.proposers.templates.expressions import (
 )
 from evokernel.proposers.templates.grid import choose, layout
 from evokernel.proposers.templates.naming import Names
-from evokernel.proposers.templates.symbols import Apply, Given, Literal, Made, Symbols, Window
+from evokernel.proposers.templates.symbols import Apply, Given, Made, Symbols, Window
 
 _LEVEL_LETTERS = {Level.ELEMENT: "c", Level.ROW: "r", Level.SCALAR: "s"}
 
@@ -125,7 +126,7 @@ class Placement:
     def _make(self, symbol: int) -> int:
         item = self._symbols.items[symbol]
         match item:
-            case Literal():
+            case symbolic.Constant():
                 return self._add(
                     ("constant", item.number, item.dtype, str(item.number)),
                     "constant",
@@ -188,6 +189,9 @@ class Placement:
             self._require(self._grid.is_per_row(window), made)
             return self._pick(made, dtype)
         arg = self._value(self._grid.place(made.arg))
+        if kind == "same":
+            self._require(self._grid.is_per_element(window), made)
+            return arg
         if kind == "scan":
             self._require(self._grid.is_per_element(window), made)
             return self._scan(made, arg, dtype, hint)
@@ -200,7 +204,7 @@ class Placement:
     def _require(self, fits: bool, made: Made) -> None:
         if not fits:
             raise Unsupported(
-                f"the result of a {made.kind} (`{made.op}`) in another order than its rows is not "
+                f"using the result of {_described(made)} in another order than its own is not "
                 "covered in one kernel"
             )
 
@@ -270,6 +274,10 @@ class Placement:
             hint,
             lambda name: Reduce(name=name, level=level, dtype=dtype, op=made.op, arg=arg),
         )
+
+
+def _described(made: Made) -> str:
+    return "a formula" if made.kind == "same" else f"a {made.kind} (`{made.op}`)"
 
 
 def _pruned(program: Program) -> Program:

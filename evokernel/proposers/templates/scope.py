@@ -25,6 +25,15 @@ class Scope:
     def define(self, node: Node, result: Result) -> None:
         """Remember what a node became."""
         results = result if isinstance(result, tuple) else (result,)
+        if node.kind == "call":
+            # Constants that came in as tensors have lost their shape; here it comes back.
+            specs = node.outputs + (None,) * (len(results) - len(node.outputs))
+            results = tuple(
+                symbol
+                if symbol is None or spec is None
+                else self.symbols.expand(symbol, spec.shape)
+                for symbol, spec in zip(results, specs, strict=True)
+            )
         self._results[node.name] = results
         for symbol in results:
             if symbol is not None and node.kind == "call":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from evokernel.opgraph import Node
 from evokernel.proposers.templates.expressions import Number, Reduction, Unsupported
@@ -29,9 +30,10 @@ class Given:
 class Made:
     """A tensor that the kernel makes: the last `axes` axes of `arg` reduced or scanned."""
 
-    kind: str
-    """`reduce`, `scan` or `pick`."""
+    kind: Literal["reduce", "scan", "pick", "same"]
+    """`same` is `arg` itself, under axes that its windows cannot have."""
     op: Reduction
+    """Of reductions and scans."""
     arg: int
     """Symbol; of a pick, the window whose last axis is indexed."""
     shape: tuple[int, ...]
@@ -50,7 +52,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Literal:
+class Constant:
     """A number that fits every shape."""
 
     number: Number
@@ -67,7 +69,7 @@ class Apply:
     shape: tuple[int, ...]
 
 
-Symbol = Window | Literal | Apply
+Symbol = Window | Constant | Apply
 
 
 @dataclass
@@ -110,7 +112,7 @@ class Symbols:
         kind: Callable[[Number], Number] = (
             bool if dtype == "bool" else float if dtype.startswith("float") else int
         )
-        return self.intern(Literal(kind(value), dtype))
+        return self.intern(Constant(kind(value), dtype))
 
     def given(self, node: Node) -> int:
         """All of a tensor from outside."""
@@ -122,9 +124,9 @@ class Symbols:
         """A pointwise operator; the arguments are broadcast together, their dtypes must agree."""
         if dtype is None:
             dtype = "bool" if op in BOOLEAN else self.dtype(args[-1])
-        literals = [self.items[a] for a in args]
-        folded = fold(op, [i.number for i in literals if isinstance(i, Literal)], dtype)
-        if folded is not None and all(isinstance(i, Literal) for i in literals):
+        constants = [self.items[a] for a in args]
+        folded = fold(op, [i.number for i in constants if isinstance(i, Constant)], dtype)
+        if folded is not None and all(isinstance(i, Constant) for i in constants):
             return self.number(folded, dtype)
         shape = broadcast([self.shape(a) for a in args])
         wide = tuple(self.expand(a, shape) for a in args)
@@ -138,9 +140,9 @@ class Symbols:
         if neutral is None:
             return None
         first, second = (self.items[a] for a in args)
-        if isinstance(second, Literal) and second.number == neutral:
+        if isinstance(second, Constant) and second.number == neutral:
             return args[0]
-        if op == "mul" and isinstance(first, Literal) and first.number == neutral:
+        if op == "mul" and isinstance(first, Constant) and first.number == neutral:
             return args[1]
         return None
 
@@ -149,7 +151,7 @@ class Symbols:
         item = self.items[symbol]
         if item.dtype == dtype:
             return symbol
-        if isinstance(item, Literal):
+        if isinstance(item, Constant):
             return self.number(item.number, dtype)
         return self.apply("cast", symbol, dtype=dtype)
 
@@ -170,7 +172,7 @@ class Symbols:
         """Element `index` of the last axis, which vanishes; out of range it is any."""
         item = self.items[symbol]
         match item:
-            case Literal():
+            case Constant():
                 return symbol
             case Apply():
                 args = [self.pick(a, index) for a in item.args]
@@ -200,11 +202,17 @@ class Symbols:
             return symbol
         return self.view(symbol, lambda v: v.expand(shape))
 
-    def reshape(self, symbol: int, shape: Sequence[int]) -> int:
-        """The formula under other axes."""
+    def reshape(self, symbol: int, shape: Sequence[int], strict: bool = False) -> int:
+        """The formula under other axes; `strict` refuses what windows cannot express."""
         if self.shape(symbol) == tuple(shape):
             return symbol
-        return self.view(symbol, lambda v: v.reshape(shape))
+        try:
+            return self.view(symbol, lambda v: v.reshape(shape))
+        except Unsupported:
+            if strict:
+                raise
+        same = self._make(Made("same", "any", symbol, self.shape(symbol)), self.dtype(symbol), "")
+        return self.view(same, lambda v: v.reshape(shape))
 
     def _view(
         self, symbol: int, change: Callable[[View], View | None], done: dict[int, int]

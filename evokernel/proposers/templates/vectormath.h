@@ -163,18 +163,19 @@ inline void stream_fence() {
 #endif
 }
 
-// section booleans: needs core
-inline M load_mask(const bool* p, int64_t n = LANES) {
-  typedef uint8_t Bytes __attribute__((vector_size(LANES)));
+// section booleans: needs core: for bool
+typedef uint8_t Bytes __attribute__((vector_size(LANES)));
+inline M load_mask_first(const bool* p, int64_t n) {
   Bytes bytes{};
   std::memcpy(&bytes, p, n);
   return __builtin_convertvector(bytes, Ints) != 0;
 }
-inline void store_mask(bool* p, M m, int64_t n = LANES) {
-  typedef uint8_t Bytes __attribute__((vector_size(LANES)));
+inline M load_mask(const bool* p) { return load_mask_first(p, LANES); }
+inline void store_first(bool* p, M m, int64_t n) {
   const Bytes bytes = __builtin_convertvector(m.v & 1, Bytes);
   std::memcpy(p, &bytes, n);
 }
+inline void store(bool* p, M m) { store_first(p, m, LANES); }
 
 // section lanes: needs core
 // Calls a function of the C library lane by lane.
