@@ -8,12 +8,6 @@ from evokernel.memory.journal import Vector
 from evokernel.memory.shelf import Shelf
 
 
-def is_behind(shelf: Shelf, index: VectorIndex) -> bool:
-    """Whether a status changed after the last event that the index reflects."""
-    watermark = index.watermark
-    return any(seq > watermark for seq in shelf.changed.values())
-
-
 def catch_up(shelf: Shelf, index: VectorIndex) -> None:
     """Bring an open index from its watermark up to the shelf.
 
@@ -28,8 +22,8 @@ def catch_up(shelf: Shelf, index: VectorIndex) -> None:
 
 
 def _shifts(shelf: Shelf, watermark: int) -> list[Shift]:
-    touched = [id for id, seq in shelf.changed.items() if seq > watermark]
-    return [Shift(id, shelf.cards[id].collection, _vector(shelf, id)) for id in touched]
+    changed = shelf.changed_after(watermark)
+    return [Shift(id, shelf.cards[id].collection, _vector(shelf, id)) for id in changed]
 
 
 def _vector(shelf: Shelf, id: str) -> Vector | None:

@@ -4,7 +4,6 @@ import json
 
 from evokernel.attempt import Stage
 from evokernel.frozen import Frozen
-from evokernel.memory import tables
 from evokernel.memory.experience import Entry
 from evokernel.memory.journal import Journal
 from evokernel.memory.values import Value
@@ -68,7 +67,7 @@ def _showings(journal: Journal, id: str) -> tuple[Showing, ...]:
             propensity=choice["propensity"],
             reward=earned.get(row.step),
         )
-        for row in journal.all_of(tables.retrievals)
+        for row in journal.retrieval_heads()
         for choice in json.loads(row.chosen)
         if choice["id"] == id
     )

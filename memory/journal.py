@@ -193,9 +193,9 @@ class Journal:
         """Reward events after event `seq`, in order."""
         return [rewarded(row) for row in self._rows(statements.NEW_REWARDS, {"seq": seq})]
 
-    def all_of(self, table: Table) -> list[Row[Any]]:
-        """Every row of one table of events, oldest first."""
-        return self._rows(select(table).order_by(table.c.seq), {})
+    def retrieval_heads(self) -> list[Row[Any]]:
+        """Step, task, stage, policy and choices of every retrieval, oldest first."""
+        return self._rows(statements.RETRIEVAL_HEADS, {})
 
     # Start points
 

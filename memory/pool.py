@@ -1,37 +1,57 @@
 """Owns the search behind a pool: exact for few, through the vector index for many."""
 
+from collections.abc import Collection
+
 from evokernel.memory.experience import ExperienceStatus
 from evokernel.memory.index import VectorIndex
 from evokernel.memory.journal import Vector
+from evokernel.memory.retrieval import Query
 from evokernel.memory.shelf import Shelf
 
 SPARE = 4
 """So many times K are fetched from the index: filters apply to what comes back (ours)."""
 
 
-def nearest(
-    shelf: Shelf, index: VectorIndex | None, vector: Vector, ids: list[str], k: int
+def neighbours(
+    shelf: Shelf,
+    index: VectorIndex | None,
+    query: Query,
+    vector: Vector,
+    k: int,
+    holdout: Collection[str],
 ) -> list[tuple[str, float]]:
-    """The `k` of `ids` most similar to `vector`, with their cosine similarity, best first.
+    """The `k` most similar experiences that may be shown, with cosine similarity, best first.
 
     Args:
         shelf: Cards and statuses, up to date.
-        index: An open vector index that is up to date, or None to compare with every one.
-        vector: Unit vector of the query, shape (dimension,), float32.
-        ids: What may be shown, after every hard filter.
+        index: An open vector index, or None to compare with every experience. What changed after
+            its watermark is compared exactly.
+        query: For which step.
+        vector: Its unit vector, shape (dimension,), float32.
         k: How many at most.
+        holdout: Fingerprints of tasks whose experiences are never shown.
     """
-    if index is None or k <= 0:
-        return shelf.nearest(vector, ids, k)
-    indexed = {id for id in ids if shelf.statuses[id] is ExperienceStatus.ACTIVE}
-    collections = sorted({shelf.cards[id].collection for id in indexed})
-    found = [
-        (id, similarity)
-        for id, similarity in index.search(vector, collections, SPARE * k)
-        if id in indexed
-    ]
-    if len(found) < min(k, len(indexed)):
+    own = shelf.allowed(shelf.quarantined(query.run), query, holdout)
+    if index is not None:
+        found = _indexed(shelf, index, query, vector, k, holdout)
+        if len(found) >= k:
+            return shelf.nearest(vector, [*found, *own], k)
         # A filter took too many, or the graph of the index did not reach them: look at all.
-        return shelf.nearest(vector, ids, k)
-    own = shelf.nearest(vector, [id for id in ids if id not in indexed], k)
-    return sorted([*found, *own], key=lambda pair: (-pair[1], pair[0]))[:k]
+    active = shelf.allowed(shelf.active(query.backend), query, holdout)
+    return shelf.nearest(vector, [*active, *own], k)
+
+
+def _indexed(
+    shelf: Shelf,
+    index: VectorIndex,
+    query: Query,
+    vector: Vector,
+    k: int,
+    holdout: Collection[str],
+) -> list[str]:
+    names = {name for name in index.counts() if name.split("-")[0] in {query.backend, "neutral"}}
+    near = [id for id, _ in index.search(vector, sorted(names), SPARE * k)]
+    fresh = shelf.changed_after(index.watermark)
+    active = ExperienceStatus.ACTIVE
+    known = [id for id in dict.fromkeys([*near, *fresh]) if shelf.statuses.get(id) is active]
+    return shelf.allowed(known, query, holdout)

@@ -65,11 +65,17 @@ class StartTable:
             points: As they were entered.
             children: Parent's hash, whether the child was feasible, and ln(parent / child).
         """
-        table = {point.candidate: point for point in points}
+        told: dict[str, list[tuple[bool, float]]] = {}
         for parent, feasible, gain in children:
-            if parent in table:
-                table[parent] = _with_child(table[parent], feasible, gain)
-        return cls(tuple(table.values()))
+            told.setdefault(parent, []).append((feasible, gain or 0.0))
+        return cls(
+            [
+                point.model_copy(update=_children(told[point.candidate]))
+                if point.candidate in told
+                else point
+                for point in points
+            ]
+        )
 
     def value(self, point: StartPoint) -> float:
         """ln-scale: how far it is behind the best, plus the hope for a gain.
@@ -116,11 +122,9 @@ class StartTable:
         return [point for point in alive if point.niche not in niches] or alive
 
 
-def _with_child(point: StartPoint, feasible: bool, gain: float | None) -> StartPoint:
-    return point.model_copy(
-        update={
-            "children": point.children + 1,
-            "failing": point.failing + (not feasible),
-            "best_child": max(point.best_child, gain or 0.0),
-        }
-    )
+def _children(told: list[tuple[bool, float]]) -> dict[str, float]:
+    return {
+        "children": len(told),
+        "failing": sum(not feasible for feasible, _ in told),
+        "best_child": max(0.0, *(gain for _, gain in told)),
+    }

@@ -72,6 +72,14 @@ VECTORS = select(embeddings).where(embeddings.c.experience.in_(bindparam("ids", 
 HISTORY = _of(statuses, "experience").order_by(statuses.c.seq)
 
 RETRIEVAL = _of(retrievals, "step")
+RETRIEVAL_HEADS = select(
+    retrievals.c.step,
+    retrievals.c.task,
+    retrievals.c.stage,
+    retrievals.c.policy,
+    retrievals.c.chosen,
+).order_by(retrievals.c.seq)
+"""Without the pools, which make most of the journal."""
 SHOWN = select(retrievals.c.chosen).where(retrievals.c.step == bindparam("step"))
 CHOICE = _of(choices, "step")
 STARTS = _of(starts, "run").order_by(starts.c.seq)

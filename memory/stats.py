@@ -2,15 +2,18 @@
 
 import json
 from collections import Counter
+from collections.abc import Sequence
 from statistics import fmean, median
+from typing import Any
+
+from sqlalchemy import Row
 
 from evokernel.attempt import Stage
 from evokernel.frozen import Frozen
-from evokernel.memory import tables
 from evokernel.memory.index import VectorIndex
 from evokernel.memory.journal import Journal
 from evokernel.memory.shelf import Shelf
-from evokernel.memory.values import Values
+from evokernel.memory.values import Rewarded, Values
 
 
 class Group(Frozen):
@@ -74,7 +77,7 @@ def stats_of(
     journal: Journal, shelf: Shelf, values: Values, index: VectorIndex | None, embedder: str
 ) -> Stats:
     """Count everything; `shelf` and `values` are up to the journal."""
-    retrievals = journal.all_of(tables.retrievals)
+    retrievals, rewards = journal.retrieval_heads(), journal.rewards_after(0)
     counted = Counter(
         (card.backend, card.kind, shelf.statuses[card.id].value) for card in shelf.cards.values()
     )
@@ -87,24 +90,26 @@ def stats_of(
             Group(backend=backend, kind=kind, status=status, count=count)
             for (backend, kind, status), count in sorted(counted.items())
         ),
-        stages=tuple(_stage(journal, values, stage) for stage in Stage),
+        stages=tuple(_stage(retrievals, rewards, values, stage) for stage in Stage),
         policies=dict(Counter(row.policy for row in retrievals)),
         runs=len({card.run for card in shelf.cards.values()}),
         index=_index(shelf, index) if index else None,
     )
 
 
-def _stage(journal: Journal, values: Values, stage: Stage) -> StageStats:
-    retrieved = [row for row in journal.all_of(tables.retrievals) if row.stage == stage.value]
-    rewards = [event for event in journal.rewards_after(0) if event.stage is stage]
+def _stage(
+    retrievals: Sequence[Row[Any]], rewards: Sequence[Rewarded], values: Values, stage: Stage
+) -> StageStats:
+    retrieved = [row for row in retrievals if row.stage == stage.value]
+    earned = [event.value for event in rewards if event.stage is stage]
     found = [value for (_, of), value in values.table.items() if of is stage]
     qs = [value.q for value in found]
     return StageStats(
         stage=stage,
         retrievals=len(retrieved),
         shown=sum(len(json.loads(row.chosen)) for row in retrieved),
-        rewards=len(rewards),
-        mean_reward=fmean(event.value for event in rewards) if rewards else None,
+        rewards=len(earned),
+        mean_reward=fmean(earned) if earned else None,
         values=len(qs),
         lowest=min(qs, default=None),
         median=median(qs) if qs else None,
@@ -117,6 +122,6 @@ def _index(shelf: Shelf, index: VectorIndex) -> IndexStats:
     watermark = index.watermark
     return IndexStats(
         watermark=watermark,
-        behind=sum(seq > watermark for seq in shelf.changed.values()),
+        behind=len(shelf.changed_after(watermark)),
         owner=index.owner,
     )

@@ -11,13 +11,13 @@ from evokernel.errors import StoreError
 from evokernel.evaluation import Promotion
 from evokernel.memory import snapshot
 from evokernel.memory.admission import content_hash, first_status, situation_of
-from evokernel.memory.catch_up import catch_up, is_behind
+from evokernel.memory.catch_up import catch_up
 from evokernel.memory.embedding import Embedder, Situation, StructuralEmbedder, label
 from evokernel.memory.experience import Experience, ExperienceStatus
 from evokernel.memory.index import VectorIndex
 from evokernel.memory.journal import Addition, Columns, Journal, Verdict
 from evokernel.memory.policies import policy_of
-from evokernel.memory.pool import nearest
+from evokernel.memory.pool import neighbours
 from evokernel.memory.recaller import Recaller, chosen_ids, read_back
 from evokernel.memory.retrieval import Query, Retrieval, dice
 from evokernel.memory.rewards import Reward
@@ -335,30 +335,29 @@ class Memory(View):
 
     def _flush_if_behind(self) -> None:
         self._sync()
-        if self._index is not None and is_behind(self._shelf, self._index):
+        if self._index and self._shelf.changed_after(self._index.watermark):
             self.flush()
 
     def _neighbours(self, query: Query) -> list[tuple[str, float]]:
-        """The most similar experiences that may be shown, with their similarity, best first."""
         situation = Situation(
             graph=query.graph,
             family=query.family,
             bottleneck=query.bottleneck,
             techniques=query.techniques,
         )
-        ids = self._shelf.eligible(query, self._config.holdout)
         size = self._recaller.pool_size(query.stage)
-        return nearest(
-            self._shelf, self._searched_index(len(ids)), self._embed(situation), ids, size
-        )
+        index = self._searched_index(query.backend)
+        vector = self._embed(situation)
+        return neighbours(self._shelf, index, query, vector, size, self._config.holdout)
 
-    def _searched_index(self, count: int) -> VectorIndex | None:
-        """The index, open and up to date, where there are too many for the exact search."""
-        if self._index is None or count <= self._exact_limit or not self._index.open():
+    def _searched_index(self, backend: str) -> VectorIndex | None:
+        """The index where there are too many for the exact search; caught up when first opened."""
+        few = self._shelf.active_count(backend) <= self._exact_limit
+        if self._index is None or few:
             return None
-        if is_behind(self._shelf, self._index):
+        if not self._index.is_open and self._index.open():
             catch_up(self._shelf, self._index)
-        return self._index
+        return self._index if self._index.is_open else None
 
     def _addition(
         self,
