@@ -1,44 +1,47 @@
-"""Owns the command line: the table of commands, each fetched on first use, and the exit codes."""
+"""Owns the command line: the table of commands, each fetched on first use."""
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from typing import Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand
 
 from evokernel import __version__
-from evokernel.errors import EvoKernelError
+from evokernel.cli.groups import Group
 
 COMMANDS = {
-    "run": ("run:run", "Optimise one task or several."),
+    "run": ("run:run", "Make one task fast, or several one after the other."),
     "resume": ("run:resume", "Continue a run that was interrupted."),
+    "compile": ("compile:compile_file", "Build the kernels of a file."),
+    "task": ("task:app", "List the built-in tasks, or look at one."),
 }
 """Name to place (`module:name` within this package) and the line that `--help` shows. The place
 holds a function, or a `typer.Typer` with several. A module here may import nothing heavy at its
 top, although only the command that is used is imported at all."""
 
-INTERRUPTED = 130
-"""Exit code after Ctrl-C, by the shells' convention of 128 + SIGINT."""
 
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line; a fault is told in one paragraph on standard error.
 
-def main() -> None:
-    """Run the command line; a fault that the user can repair is one paragraph, not a traceback."""
+    Args:
+        arguments: What follows the program's name; None takes those of the process.
+
+    Returns:
+        The exit code: 0 done, 1 failed, 2 wrong usage or set-up, 130 interrupted.
+    """
     try:
-        app(prog_name="evokernel")
-    except EvoKernelError as error:
-        _complain(" ".join([str(error), *getattr(error, "__notes__", ())]))
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt as stop:
-        _complain(str(stop) or "interrupted")
-        sys.exit(INTERRUPTED)
+        code = app(arguments, prog_name="evokernel", standalone_mode=False)
+        sys.stdout.flush()
+    except (Exception, KeyboardInterrupt) as error:
+        from evokernel.cli.faults import tell
+
+        return tell(error)
+    return code if isinstance(code, int) else 0
 
 
-def _complain(message: str) -> None:
-    print(f"evokernel: {message}", file=sys.stderr)
-
-
-class _LazyGroup(TyperGroup):
+class _LazyGroup(Group):
     """Shows every command of the table, and imports the one that is used."""
 
     def __init__(self, **attrs: Any) -> None:
@@ -55,7 +58,7 @@ def _fetch(name: str) -> Any:
     module, _, attribute = COMMANDS[name][0].partition(":")
     found = getattr(import_module(f"evokernel.cli.{module}"), attribute)
     if not isinstance(found, typer.Typer):
-        single = typer.Typer(add_completion=False)
+        single = typer.Typer(add_completion=False, rich_markup_mode=None)
         single.command(name)(found)
         found = single
     command = typer.main.get_command(found)
@@ -66,6 +69,7 @@ def _fetch(name: str) -> Any:
 app = typer.Typer(
     cls=_LazyGroup,
     help="Make PyTorch operators fast, and remember what helped.",
+    epilog="Example: evokernel run softmax --attempts 8",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

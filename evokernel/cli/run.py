@@ -1,172 +1,203 @@
 """Owns the commands `run` and `resume`."""
 
+import shutil
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from evokernel.cli import options
+from evokernel.cli.faults import complain, paragraph
+from evokernel.errors import ConfigError, EvoKernelError, RecordError
+
 if TYPE_CHECKING:
     from evokernel.config import RunConfig
     from evokernel.optimize import RunResult
+    from evokernel.record import Event
 
-Event = dict[str, Any]
+    Work = Callable[[Callable[[Event], None]], RunResult]
 
 
 def run(
     tasks: Annotated[
-        list[str], typer.Argument(metavar="TASK", help="Built-in task, or path of a task file.")
+        list[str],
+        typer.Argument(metavar="TASK", help="Names of built-in tasks, or paths of task files."),
     ],
-    backend: Annotated[str, typer.Option(help="Language of the kernels: cpp.")] = "cpp",
-    attempts: Annotated[int, typer.Option(min=1, help="Candidates to judge at most.")] = 16,
-    minutes: Annotated[float | None, typer.Option(help="Minutes to spend at most.")] = None,
-    width: Annotated[int, typer.Option(min=1, help="Trajectories that take turns.")] = 2,
-    depth: Annotated[int | None, typer.Option(min=1, help="Turns of each trajectory.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of every random choice.")] = 0,
+    backend: options.Backend = "cpp",
+    attempts: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Candidates to judge at most.")
+    ] = 16,
+    minutes: Annotated[
+        float | None, typer.Option(metavar="M", help="Minutes to spend at most.")
+    ] = None,
+    width: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Trajectories that take turns.")
+    ] = 2,
+    depth: Annotated[
+        int | None, typer.Option(min=1, metavar="N", help="Turns of each trajectory at most.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of every random choice.")] = 0,
     start: Annotated[
-        list[Path] | None, typer.Option(metavar="FILE", help="Your own kernel to start from.")
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="A kernel of your own to start from; may be repeated."),
     ] = None,
-    memory: Annotated[
-        str | None, typer.Option(metavar="PATH|none", help="Memory to use; none forgets.")
-    ] = None,
-    policy: Annotated[str, typer.Option(help="How memory chooses what to show.")] = "evokernel",
-    runs_dir: Annotated[Path, typer.Option(help="Folder that receives the run folder.")] = Path(
-        "runs"
-    ),
-    threads: Annotated[int, typer.Option(min=0, help="CPU threads; 0 is all.")] = 0,
-    quick: Annotated[bool, typer.Option("--quick", help="Measure roughly, in a second.")] = False,
-    json_lines: Annotated[
-        bool, typer.Option("--json", help="Print every event and the result as JSON lines.")
-    ] = False,
+    memory: options.MemoryOrNone = None,
+    policy: options.Policy = None,
+    runs_dir: options.RunsDir = options.RUNS,
+    threads: options.Threads = 0,
+    quick: options.Quick = False,
+    as_json: options.AsJsonLines = False,
 ) -> None:
-    """Optimise one task, or several one after the other."""
-    for task in tasks:
-        config = _config(
-            task=task,
-            backend=backend,
-            runs=runs_dir,
-            budget={"attempts": attempts, "minutes": minutes},
-            search={"width": width, "depth": depth, "seed": seed, "start": tuple(start or ())},
-            memory=_memory(memory, policy),
-            bench={"threads": threads, "measurement": "quick" if quick else "standard"},
-        )
-        from evokernel.optimize import optimize
+    """Make one task fast, or several one after the other.
 
-        _report(optimize(task, config, on_event=_printer(json_lines)), json_lines)
+    Exit code 1: no kernel passed, or a run failed. Ctrl-C leaves a run that `evokernel resume`
+    continues.
+
+    Example: evokernel run softmax my_task.py --attempts 8
+    """
+    parts = {
+        "backend": backend,
+        "runs": runs_dir,
+        "budget": {"attempts": attempts, "minutes": minutes},
+        "search": {"width": width, "depth": depth, "seed": seed, "start": tuple(start or ())},
+        "memory": _memory(memory, policy),
+        "bench": {"threads": threads, "measurement": "quick" if quick else "standard"},
+    }
+    configs = [_config(task=_task(task), **parts) for task in tasks]
+    ends = [_end(config, as_json, is_only=len(configs) == 1) for config in configs]
+    if len(ends) > 1 and not as_json:
+        _tell_all(configs, ends)
+    if not all(end and end.best for end in ends):
+        raise typer.Exit(1)
 
 
 def resume(
-    run: Annotated[str, typer.Argument(help="Run folder, or its name below --runs-dir.")],
-    runs_dir: Annotated[Path, typer.Option(help="Folder that holds the run folder.")] = Path(
-        "runs"
-    ),
-    json_lines: Annotated[
-        bool, typer.Option("--json", help="Print every event and the result as JSON lines.")
-    ] = False,
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="Run folder, or its name below --runs-dir.")
+    ],
+    runs_dir: options.RunsDir = options.RUNS,
+    as_json: options.AsJsonLines = False,
 ) -> None:
-    """Continue a run that was interrupted, as if it never had been."""
+    """Continue a run that was interrupted, as if it never had been.
+
+    Example: evokernel resume runs/20260131-180000-softmax-1a2b
+    """
+    path = _found(run, runs_dir)
     from evokernel.optimize import resume as go_on
 
-    path = Path(run) if Path(run).is_dir() else runs_dir / run
-    _report(go_on(path, on_event=_printer(json_lines)), json_lines)
+    result = conduct(lambda listen: go_on(path, on_event=listen), as_json)
+    if result.best is None:
+        raise typer.Exit(1)
 
 
-def _memory(memory: str | None, policy: str) -> dict[str, Any]:
+def conduct(work: "Work", as_json: bool) -> "RunResult":
+    """Show a run while it goes on, and sum it up; also one that is interrupted."""
+    from evokernel.cli.progress import shown
+    from evokernel.optimize import RunStopped
+
+    try:
+        with shown(as_json) as listen:
+            result = work(listen)
+    except RunStopped as stop:
+        if not as_json and sys.stdout.isatty():
+            _sum_up(stop.path, "")
+        raise
+    if as_json:
+        print(result.model_dump_json(), flush=True)
+    else:
+        _sum_up(result.path, result.reason)
+    return result
+
+
+def _end(config: "RunConfig", as_json: bool, is_only: bool) -> "RunResult | None":
+    """Carry one run out; among several, a fault is told and the others go on."""
+    from evokernel.optimize import optimize
+
+    try:
+        return conduct(lambda listen: optimize(config.task, config, on_event=listen), as_json)
+    except EvoKernelError as error:
+        if is_only:
+            raise
+        complain(f"{config.task}: {paragraph(error)}")
+        return None
+
+
+def _sum_up(path: Path, reason: str) -> None:
+    from rich.console import Console
+
+    from evokernel.cli.summary import Summary, init_args
+    from evokernel.record import RunRecord
+
+    record = RunRecord.open(path)
+    try:
+        given = init_args(record) if record.best() else ""
+    except EvoKernelError:  # the task file needs something that is gone by now
+        given = "..."
+    console = Console(highlight=False)
+    width = shutil.get_terminal_size().columns if console.is_terminal else None
+    console.print(Summary(record, reason, given).text(width), soft_wrap=True)
+
+
+def _tell_all(configs: "list[RunConfig]", ends: "list[RunResult | None]") -> None:
+    """One line a task, after several."""
+    from evokernel.cli.wording import milliseconds, with_interval
+
+    print()
+    for config, end in zip(configs, ends, strict=True):
+        name = config.task.ljust(max(len(config.task) for config in configs))
+        if end is None or end.best is None or end.best.median_ms is None:
+            print(f"{name}  no kernel")
+            continue
+        speedups = (
+            f"{with_interval(ratio)} {baseline}"
+            for baseline in ("eager", "compile")
+            if (ratio := end.speedup(baseline))
+        )
+        print(f"{name}  {', '.join((milliseconds(end.best.median_ms), *speedups))}")
+
+
+def _task(where: str) -> str:
+    """Read each task before the first run begins: the last one may be misspelt."""
+    from evokernel.task import Task
+
+    Task.load(where)
+    return where
+
+
+def _memory(memory: str | None, policy: str | None) -> dict[str, Any]:
     from evokernel.config import home
 
     if memory == "none":
-        return {"path": None, "policy": "none"}
-    return {"path": Path(memory) if memory else home() / "memory", "policy": policy}
+        return {"path": None, "policy": policy or "none"}
+    path = Path(memory).expanduser() if memory else home() / "memory"
+    return {"path": path, "policy": policy or "evokernel"}
 
 
 def _config(**parts: Any) -> "RunConfig":
     from pydantic import ValidationError
 
     from evokernel.config import RunConfig
-    from evokernel.errors import ConfigError
 
     try:
         return RunConfig.model_validate(parts)
     except ValidationError as error:
         first = error.errors()[0]
         name = "--" + str(first["loc"][-1]).replace("_", "-")
-        raise ConfigError(f"`{name}` cannot be {first['input']!r}: {first['msg']}") from error
+        expected = first["msg"].replace("Input should be", "expected a value")
+        raise ConfigError(f"`{name}` cannot be {first['input']!r}: {expected}") from error
 
 
-class _Printer:
-    """One plain line an event that the user waits for."""
+def _found(run: str, runs_dir: Path) -> Path:
+    """The folder of a run that is named by its path or by its id."""
+    from evokernel.task.constants import nearest
 
-    def __init__(self) -> None:
-        self.step = ""
-
-    def __call__(self, event: Event) -> None:
-        line = getattr(self, f"_{event['kind']}", lambda event: "")(event)
-        if line:
-            print(f"{event['elapsed']:7.1f} s  {line}", flush=True)
-
-    def _began(self, event: Event) -> str:
-        return f"run {event['run']}: {event['task']} ({event['path']})"
-
-    def _resumed(self, event: Event) -> str:
-        return f"resumed {event['run']}: {event['task']} ({event['path']})"
-
-    def _note(self, event: Event) -> str:
-        return str(event["text"])
-
-    def _baselines(self, event: Event) -> str:
-        times = ", ".join(f"{name} {ms:.3g} ms" for name, ms in event["median_ms"].items())
-        return f"baselines: {times}"
-
-    def _step(self, event: Event) -> str:
-        self.step = f"{event['number']:3} {event['stage']:6}"
-        return ""
-
-    def _skipped(self, event: Event) -> str:
-        return f"{self.step} nothing new: {event['why']}"
-
-    def _proposed(self, event: Event) -> str:
-        names = event["changed"] or event["techniques"]
-        return f"{self.step} {', '.join(names) or event['rationale']}"
-
-    def _disturbed(self, event: Event) -> str:
-        return f"{self.step} not judged, again: {event['reason']}"
-
-    def _evaluated(self, event: Event) -> str:
-        if event["median_ms"] is None:
-            return f"{self.step} {event['status']}: {event['reason']}"
-        speedups = ", ".join(f"{x:.2f}x {name}" for name, x in event["speedups"].items())
-        return f"{self.step} {event['median_ms']:.4g} ms, {speedups}"
-
-    def _promoting(self, event: Event) -> str:
-        return f"measuring {event['claims']} claims again in fresh processes"
-
-    def _promoted(self, event: Event) -> str:
-        return f"{event['hold']} of {event['claims']} claims hold"
-
-    def _ended(self, event: Event) -> str:
-        return str(event["reason"])
-
-
-def _printer(json_lines: bool) -> Any:
-    return _print_json if json_lines else _Printer()
-
-
-def _print_json(event: Event) -> None:
-    import json
-
-    print(json.dumps(event), flush=True)
-
-
-def _report(result: "RunResult", json_lines: bool) -> None:
-    if json_lines:
-        print(result.model_dump_json())
-        return
-    if result.best is None or result.kernel is None:
-        print(f"no kernel passed in {result.attempts} attempts; see {result.path}")
-        return
-    speedups = [
-        f"{ratio.value:.2f}x [{ratio.low:.2f}, {ratio.high:.2f}] against {name}"
-        for name in ("eager", "compile")
-        if (ratio := result.speedup(name))
-    ]
-    print(f"best: attempt {result.best.number}, {', '.join(speedups)}")
-    print(f"kernel: {result.kernel}")
+    for path in (Path(run), runs_dir / run):
+        if path.is_dir():
+            return path
+    known = [file.parent.name for file in runs_dir.glob("*/run.json")]
+    raise RecordError(
+        f"there is no run `{run}`; expected the path of a run folder, or the name of one in "
+        f"`{runs_dir}`{nearest(Path(run).name, known) or '.'}"
+    )

@@ -1,0 +1,237 @@
+"""Owns what is said at the end of a run: what was reached, how, and how to use it."""
+
+from collections import Counter
+from pathlib import Path
+
+from rich.text import Text
+
+from evokernel.attempt import Attempt
+from evokernel.cli.wording import counted, duration, folded, milliseconds, times, with_interval
+from evokernel.evaluation import Interval, Promotion, Speedup
+from evokernel.record import RunRecord
+
+BASELINES = {"eager": "eager", "compile": "torch.compile"}
+"""Names of the baselines as people know them."""
+
+
+class Summary:
+    """What a run folder says about its run.
+
+    Args:
+        record: The run, finished or not.
+        reason: Why it ended; empty for one that was interrupted.
+        init_args: The constructor's arguments as Python text, e.g. `1024, eps=1e-05`.
+    """
+
+    def __init__(self, record: RunRecord, reason: str, init_args: str = "") -> None:
+        self._record = record
+        self._reason = reason
+        self._init_args = init_args
+        self._attempts = record.attempts()
+        self._looks = record.promotions()
+        self._best = record.best()
+        self._spent = max((float(event["elapsed"]) for event in record.events()), default=0.0)
+
+    def text(self, width: int | None) -> Text:
+        """All of it, in lines of at most `width` columns; None leaves every paragraph whole."""
+        text = Text("\n")
+        headline, style = self._headline()
+        text.append(folded(headline, width) + "\n", style)
+        for name, line in self._facts():
+            text.append(folded(line, width, _INDENT, f"  {name}") + "\n")
+        history = self._history()
+        if history:
+            text.append("\nhow it got there\n", "bold")
+        for name, line in history:
+            text.append(folded(line, width, _INDENT, f"  {name}") + "\n")
+        if self._best is not None:
+            text.append("\nhow to use it\n", "bold")
+            for line in snippet(self._kernel, self._init_args):
+                text.append(f"  {line}\n")
+        return text
+
+    @property
+    def _kernel(self) -> Path:
+        return self._record.path / "best" / "kernel.py"
+
+    # The outcome
+
+    def _headline(self) -> tuple[str, str]:
+        name = self._record.task().name
+        if self._best is None and not self._reason:
+            return f"{name}: no kernel passed yet", "bold yellow"
+        if self._best is None:
+            return f"{name}: no kernel passed", "bold red"
+        known = [n for n in BASELINES if self._ratio(n)]
+        wins = [BASELINES[n] for n in known if (ratio := self._ratio(n)) and ratio.low > 1]
+        others = [BASELINES[n] for n in known if BASELINES[n] not in wins]
+        if not wins:
+            return f"{name}: right, but not faster than {' or '.join(others)}", "bold yellow"
+        if others:
+            return f"{name}: faster than {wins[0]}, but not than {others[0]}", "bold yellow"
+        return f"{name}: faster than {' and '.join(wins)}", "bold green"
+
+    def _facts(self) -> list[tuple[str, str]]:
+        spent = f"{counted(len(self._attempts), 'attempt')} in {duration(self._spent)}"
+        ending = [
+            ("run", f"{spent}; {self._reason or 'it was interrupted'}"),
+            ("folder", f"{self._record.path}"),
+        ]
+        if self._best is None:
+            return [*self._failures(), *ending]
+        return [*self._comparisons(), *self._kernel_facts(), ("kernel", f"{self._kernel}"), *ending]
+
+    def _failures(self) -> list[tuple[str, str]]:
+        """What became of attempts none of which passed."""
+        counts = Counter(a.evaluation.status.value for a in self._attempts)
+        if not counts:
+            return []
+        found = [("failed", ", ".join(f"{n} {status}" for status, n in counts.most_common()))]
+        last = self._attempts[-1]
+        why = f"{last.evaluation.status}: {last.evaluation.reason}"
+        place = self._record.path / "attempts" / f"{last.number:03}"
+        return [*found, ("the last", f"{why} (all of it in {place})")]
+
+    def _comparisons(self) -> list[tuple[str, str]]:
+        found: list[tuple[str, str]] = []
+        for name in BASELINES:
+            first, second = self._speedup(name), self._second_look(name)
+            ratio = self._ratio(name)
+            if ratio is None or first is None:
+                continue
+            opponent = f"which takes {milliseconds(first.opponent_ms)}"
+            line = f"{with_interval(ratio)} as fast as {BASELINES[name]}, {opponent}"
+            if second is not None and second.ratio is not None:
+                line += (
+                    f"; confirmed in {second.processes} fresh processes (first measurement: "
+                    f"{times(first.ratio.value)})"
+                )
+            found.append(("" if found else "speedup", line))
+        if found:
+            found.append(("", "in brackets: 95 % interval of alternating measurements"))
+        return found
+
+    def _kernel_facts(self) -> list[tuple[str, str]]:
+        assert self._best is not None
+        timing, profile = self._best.evaluation.timing, self._best.evaluation.profile
+        if timing is None:
+            return []
+        found = [("time", f"{milliseconds(timing.median_ms)} a call, {_samples(timing.samples)}")]
+        share = profile.roofline_share if profile else None
+        share = timing.roofline_share if share is None else share
+        if share is not None:
+            bound = f", bound by {profile.bound_by}" if profile and _is_known(profile) else ""
+            found.append(("roofline", f"{share:.0%} of what this machine can do{bound}"))
+        return [*found, ("promotion", self._promotion())]
+
+    def _promotion(self) -> str:
+        assert self._best is not None
+        sha = self._best.proposal.candidate.sha
+        judged = {(p.claim, p.candidate): p for p in self._looks}
+        kernels = [p for (claim, _), p in judged.items() if claim == "kernel"]
+        held = sum(p.holds for p in kernels)
+        said = f"{held} of {counted(len(kernels), 'kernel')} confirmed in fresh processes"
+        if ("kernel", sha) in judged:
+            return f"{said}, this one among them"
+        return f"this kernel was not measured again in fresh processes; {said}"
+
+    # The history
+
+    def _history(self) -> list[tuple[str, str]]:
+        return [(f"{a.number:>3}", self._step(a, parent)) for a, parent in self._lineage()]
+
+    def _lineage(self) -> list[tuple[Attempt, Attempt | None]]:
+        """From the first draft to the best kernel, each with the parent it came from."""
+        by_sha: dict[str, Attempt] = {}
+        for attempt in self._attempts:
+            by_sha.setdefault(attempt.proposal.candidate.sha, attempt)
+        chain: list[tuple[Attempt, Attempt | None]] = []
+        link = self._best
+        while link is not None and len(chain) < len(self._attempts):
+            parents = link.proposal.parents
+            parent = by_sha.get(parents[0]) if parents else None
+            chain.append((link, parent))
+            link = parent
+        return chain[::-1]
+
+    def _step(self, attempt: Attempt, parent: Attempt | None) -> str:
+        proposal = attempt.proposal
+        change = ", ".join(proposal.changed or proposal.techniques) or proposal.rationale
+        if attempt.median_ms is None:
+            return f"{proposal.stage}: {change}: {attempt.evaluation.status}"
+        said = f"{proposal.stage}: {change}: {milliseconds(attempt.median_ms)}"
+        if parent is None:
+            return said
+        if parent.median_ms is None:
+            return f"{said}, repairs {parent.number}"
+        gain = self._gain(attempt, parent)
+        return f"{said}, {gain} as fast as {parent.number}" if gain else said
+
+    def _gain(self, attempt: Attempt, parent: Attempt) -> str:
+        """The parent's time over its child's: measured together if possible, else over eager."""
+        key = attempt.proposal.candidate.sha, parent.proposal.candidate.sha
+        for look in reversed(self._looks):
+            if (look.candidate, look.parent) == key and look.claim == "edit" and look.ratio:
+                return with_interval(look.ratio)
+        mine, its = _speedup_of(attempt, "eager"), _speedup_of(parent, "eager")
+        return times(mine.ratio.value / its.ratio.value) if mine and its else ""
+
+    # Figures of the best kernel
+
+    def _speedup(self, name: str) -> Speedup | None:
+        return _speedup_of(self._best, name) if self._best else None
+
+    def _second_look(self, name: str) -> Promotion | None:
+        """The best kernel's measurement in fresh processes; it has eager alone as opponent."""
+        if self._best is None or name != "eager":
+            return None
+        sha = self._best.proposal.candidate.sha
+        looks = [p for p in self._looks if (p.claim, p.candidate) == ("kernel", sha)]
+        return looks[-1] if looks else None
+
+    def _ratio(self, name: str) -> Interval | None:
+        """The figure to be believed: the second look's, else the first measurement's."""
+        second, first = self._second_look(name), self._speedup(name)
+        if second is not None and second.ratio is not None:
+            return second.ratio
+        return first.ratio if first else None
+
+
+_INDENT = 13
+"""Columns of the names at the left."""
+
+
+def snippet(kernel: Path, init_args: str) -> tuple[str, str]:
+    """Two lines of Python that make the best kernel's module."""
+    return (
+        "from runpy import run_path",
+        f'model = run_path("{kernel}")["ModelNew"]({init_args})',
+    )
+
+
+def init_args(record: RunRecord) -> str:
+    """The constructor's arguments as Python text, `...` for what a literal cannot say."""
+    args, kwargs = record.task().program().init_inputs()
+    return ", ".join([*map(_literal, args), *(f"{k}={_literal(v)}" for k, v in kwargs.items())])
+
+
+def _literal(value: object) -> str:
+    if value is None or isinstance(value, bool | int | float | str):
+        return repr(value)
+    if isinstance(value, list | tuple):
+        inner = ", ".join(map(_literal, value))
+        return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' * (len(value) == 1)})"
+    return "..."
+
+
+def _speedup_of(attempt: Attempt, name: str) -> Speedup | None:
+    timing = attempt.evaluation.timing
+    return timing.against(name) if timing else None
+
+
+def _samples(number: int) -> str:
+    return f"median of {counted(number, 'clean repetition')}"
+
+
+def _is_known(profile: object) -> bool:
+    return getattr(profile, "bound_by", "unknown") != "unknown"
