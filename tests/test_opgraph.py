@@ -371,6 +371,8 @@ def test_operands_that_commute_may_be_swapped():
         ("x.T.contiguous()", 0),
         ("x @ x.T", 2 * 8 * 8 * 16),
         ("torch.einsum('ij,kj->ik', x, x)", 2 * 8 * 8 * 16),
+        ("torch.einsum('ji,jk->ik', x, x)", 2 * 16 * 16 * 8),
+        ("self.cell(x)[0]", 2 * 8 * (4 * 5) * (16 + 5)),
         ("F.linear(x, torch.ones(4, 16), torch.ones(4))", 2 * 8 * 4 * 16 + 8 * 4),
         ("torch.addmm(torch.ones(8), x, x.T)", 2 * 8 * 8 * 16 + 8 * 8),
         ("F.conv1d(x[None], torch.ones(2, 8, 3))", 2 * (2 * 14) * 8 * 3),
@@ -378,7 +380,7 @@ def test_operands_that_commute_may_be_swapped():
     ],
 )
 def test_operations_are_counted_by_formula(body: str, flops: int):
-    assert graph_of(body).flops == flops
+    assert graph_of(body, init="self.cell = nn.LSTM(16, 5)").flops == flops
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from evokernel.opgraph import Node, Ref
 from evokernel.opgraph.operators import kind_of
 
 _BY_WEIGHT = (
-    *("convolution", "attention", "contraction", "loss", "scan"),
+    *("recurrent", "convolution", "attention", "contraction", "loss", "scan"),
     *("softmax", "normalization", "pooling", "reduction", "pointwise"),
 )
 """Kinds in the order in which they decide how a graph is made fast."""
@@ -21,8 +21,8 @@ def family(nodes: Sequence[Node], results: Sequence[Ref]) -> str:
     does: it reduces, and brings the reduced values back to the shape that was reduced.
 
     Returns:
-        `convolution`, `attention`, `contraction`, `loss`, `scan`, `softmax`, `normalization`,
-        `pooling`, `reduction`, `elementwise` or `other`.
+        `recurrent`, `convolution`, `attention`, `contraction`, `loss`, `scan`, `softmax`,
+        `normalization`, `pooling`, `reduction`, `elementwise` or `other`.
     """
     kinds = _Kinds(nodes, results).found()
     found = next((kind for kind in _BY_WEIGHT if kind in kinds), "other")

@@ -38,6 +38,7 @@ CONTRACTION = _names(
     "tensordot chain_matmul linalg_multi_dot kron"
 )
 ATTENTION = frozenset({"scaled_dot_product_attention"})
+RECURRENT = _names("lstm gru rnn_tanh rnn_relu lstm_cell gru_cell rnn_tanh_cell rnn_relu_cell")
 CONVOLUTION = _names(
     "conv1d conv2d conv3d convolution _convolution conv_transpose1d conv_transpose2d "
     "conv_transpose3d conv_tbc"
@@ -87,6 +88,7 @@ KINDS: dict[str, str] = {
         "loss": LOSS,
         "contraction": CONTRACTION,
         "attention": ATTENTION,
+        "recurrent": RECURRENT,
         "convolution": CONVOLUTION,
         "pooling": POOLING,
         "view": VIEW,

@@ -1,10 +1,6 @@
 """Owns the tracers: `torch.export` first, `torch.fx` as the fall-back."""
 
-import contextlib
-import io
-import logging
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from evokernel.errors import TaskError
@@ -13,7 +9,7 @@ from evokernel.opgraph import CaptureFailed, Node, OpGraph
 from evokernel.opgraph.reading import Kind, Origin, Trace, read
 from evokernel.opgraph.writes import written_roots
 from evokernel.program import Program
-from evokernel.program.shapes import cut_rows, fake_inputs, shadow
+from evokernel.program.shapes import cut_rows, fake_inputs, shadow, silence
 from evokernel.task import Workload
 
 if TYPE_CHECKING:
@@ -25,8 +21,8 @@ Change = Callable[[list[Any]], list[Any]]
 
 def trace(program: Program, workload: Workload | None = None, change: Change = list) -> OpGraph:
     """Do what `evokernel.opgraph.capture` says, with inputs that `change` may cut first."""
-    second = shadow(program)
-    with _silence():
+    with silence():
+        second = shadow(program)
         module = second.build()
         try:
             return read(_exported(module, change(fake_inputs(second, workload))))
@@ -192,20 +188,3 @@ def _require_same(
     for one, other in zip(*found, strict=True):
         if one.dtype != other.dtype or not torch.allclose(one, other, equal_nan=True):
             raise CaptureFailed("what it traced does not compute what forward computes")
-
-
-@contextlib.contextmanager
-def _silence() -> Iterator[None]:
-    """Tracers print, warn and log about foreign code at length; their exception says it all."""
-    disabled = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)
-    sink = io.StringIO()
-    try:
-        with (
-            warnings.catch_warnings(action="ignore"),
-            contextlib.redirect_stderr(sink),
-            contextlib.redirect_stdout(sink),
-        ):
-            yield
-    finally:
-        logging.disable(disabled)

@@ -52,7 +52,7 @@ def _node_flops(node: Node, specs: Specs) -> int:
     first = read[0].numel if read else 0
     if kind in {"view", "factory", "movement"} or node.op == "to":
         return 0
-    if kind in {"contraction", "convolution", "attention"}:
+    if kind in {"contraction", "convolution", "attention", "recurrent"}:
         return _contraction_flops(node, kind, read, written)
     if kind in {"reduction", "softmax", "normalization", "loss", "scan", "pooling"}:
         return PER_ELEMENT.get(node.op, 1) * first
@@ -69,12 +69,27 @@ def _contraction_flops(node: Node, kind: str, read: list[TensorSpec], written: i
         weight = read[1].shape
         bias = written if len(read) > 2 else 0
         return 2 * prod(weight[1:]) * (read[0].numel if transposed else written) + bias
+    if kind == "recurrent":
+        steps = read[0].numel // read[0].shape[-1]
+        return 2 * steps * sum(spec.numel for spec in read[1:] if len(spec.shape) == 2)
+    if node.op == "einsum":
+        return 2 * _einsum_space(str(node.args[0]), read)
     if node.op in {"addmm", "baddbmm", "addbmm", "addmv"}:
         return 2 * written * read[1].shape[-1] + written
     if node.op == "outer":
         return written
     bias = written if node.op == "linear" and len(read) > 2 else 0
     return 2 * written * read[0].shape[-1] + bias
+
+
+def _einsum_space(equation: str, read: list[TensorSpec]) -> int:
+    """Product of the sizes of all indices, without those of an ellipsis."""
+    sizes: dict[str, int] = {}
+    for term, spec in zip(equation.partition("->")[0].split(","), read, strict=True):
+        head, _, tail = term.replace(" ", "").partition("...")
+        sizes |= dict(zip(head, spec.shape, strict=False))
+        sizes |= dict(zip(reversed(tail), reversed(spec.shape), strict=False))
+    return prod(sizes.values())
 
 
 def min_bytes(nodes: Sequence[Node], results: Sequence[Ref]) -> int:

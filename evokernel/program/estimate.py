@@ -9,7 +9,7 @@ from evokernel.nested import leaves, map_leaves
 from evokernel.opgraph import OpGraph, TensorSpec, itemsize, same_operators
 from evokernel.opgraph.work import peak_bytes
 from evokernel.program import Program
-from evokernel.program.shapes import Shapes, cut_rows, fake_inputs, shadow, shapes
+from evokernel.program.shapes import Shapes, cut_rows, fake_inputs, shadow, shapes, silence
 from evokernel.task import Workload
 
 
@@ -275,7 +275,8 @@ def _with_rows(
 
 def _leading(program: Program, workload: Workload | None) -> Iterator[tuple[tuple[int, ...], int]]:
     """Choices of inputs to cut: all that agree with the first in dimension 0, then it alone."""
-    flat = [leaf for _, leaf in leaves(fake_inputs(shadow(program), workload))]
+    with silence():
+        flat = [leaf for _, leaf in leaves(fake_inputs(shadow(program), workload))]
     ranked = [n for n, leaf in enumerate(flat) if getattr(leaf, "ndim", 0)]
     if not ranked:
         return

@@ -1,6 +1,10 @@
 """Owns what a task's tensors look like, found without giving them storage."""
 
-from collections.abc import Callable, Sequence
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from evokernel.errors import TaskError
@@ -61,8 +65,8 @@ def shapes(
     """
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    second = shadow(program)
-    with FakeTensorMode(allow_non_fake_inputs=True):
+    with silence(), FakeTensorMode(allow_non_fake_inputs=True):
+        second = shadow(program)
         try:
             module = second.build()
             inputs = cut(second.make_inputs(workload))
@@ -104,3 +108,23 @@ def _specs(tree: Any) -> tuple[TensorSpec, ...]:
 
 def _state(module: "torch.nn.Module") -> tuple[TensorSpec, ...]:
     return _specs([*module.parameters(), *module.buffers()])
+
+
+@contextlib.contextmanager
+def silence() -> Iterator[None]:
+    """What looks at a file in advance says nothing: prints, warnings and logs come with the run.
+
+    Tracers comment on foreign code at length, and a file executed again prints again.
+    """
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    sink = io.StringIO()
+    try:
+        with (
+            warnings.catch_warnings(action="ignore"),
+            contextlib.redirect_stderr(sink),
+            contextlib.redirect_stdout(sink),
+        ):
+            yield
+    finally:
+        logging.disable(disabled)

@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, field_validator
 
 from evokernel.errors import TaskError
 from evokernel.frozen import Frozen
-from evokernel.task.constants import assignments, nearest, with_constants
+from evokernel.task.constants import assignments, bound_names, nearest, with_constants
 
 if TYPE_CHECKING:
     from evokernel.program import Program
@@ -237,7 +237,7 @@ def _parse(source: str, label: str) -> ast.Module:
 
 
 def _require_parts(tree: ast.Module, label: str) -> None:
-    bound = _bound(tree.body)
+    bound = bound_names(tree.body)
     if "*" in bound:  # a star import may bring anything; executing the file will tell
         return
     for part in ("Model", "get_inputs"):
@@ -247,27 +247,6 @@ def _require_parts(tree: ast.Module, label: str) -> None:
         if part == "Model" and "ModelNew" in bound:
             hint = " It defines `ModelNew`: is it a candidate, to be evaluated against a task?"
         raise TaskError(f"{label} has no `{part}`: {_FORMAT}.{hint}")
-
-
-def _bound(body: list[ast.stmt]) -> set[str]:
-    """Names that the statements of a module bind, in whatever way."""
-    names: set[str] = set()
-    for node in body:
-        match node:
-            case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
-                names.add(name)
-            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
-                names |= {alias.asname or alias.name for alias in aliases}
-            case ast.Assign(targets=targets):
-                names |= {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
-            case ast.AnnAssign(target=ast.Name(id=name)):
-                names.add(name)
-            case _:
-                inner = [n for n in ast.iter_child_nodes(node) if isinstance(n, ast.stmt)]
-                names |= _bound(inner)
-                for handler in getattr(node, "handlers", ()):
-                    names |= _bound(handler.body)
-    return names
 
 
 def _options(tree: ast.Module, label: str) -> TaskOptions:

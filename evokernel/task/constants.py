@@ -1,4 +1,4 @@
-"""Owns a task file's module-level constants: finding them in the text and putting others in."""
+"""Owns a task file's module-level names: finding them in the text, and other constants for them."""
 
 import ast
 import difflib
@@ -25,6 +25,27 @@ def assignments(tree: ast.Module) -> dict[str, list[ast.expr]]:
             case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value):
                 found.setdefault(name, []).append(value)
     return found
+
+
+def bound_names(body: list[ast.stmt]) -> set[str]:
+    """Names that the statements of a module bind, in whatever way."""
+    names: set[str] = set()
+    for node in body:
+        match node:
+            case ast.ClassDef(name=name) | ast.FunctionDef(name=name):
+                names.add(name)
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                names |= {alias.asname or alias.name for alias in aliases}
+            case ast.Assign(targets=targets):
+                names |= {n.id for t in targets for n in ast.walk(t) if isinstance(n, ast.Name)}
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                names.add(name)
+            case _:
+                inner = [n for n in ast.iter_child_nodes(node) if isinstance(n, ast.stmt)]
+                names |= bound_names(inner)
+                for handler in getattr(node, "handlers", ()):
+                    names |= bound_names(handler.body)
+    return names
 
 
 def with_constants(source: str, tree: ast.Module, values: dict[str, Any], label: str) -> str:
