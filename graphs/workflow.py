@@ -85,16 +85,16 @@ def proceed(services: Services) -> str:
     record = services.record
     require_checkpoint(record)
     with _checkpoints(record.checkpoints) as saver:
-        workflow = build().compile(saver)
-        with _explained(record.checkpoints):
-            snapshot = workflow.get_state(_settings(record))
-        if not snapshot.next:
-            return str(snapshot.values.get("reason", ""))
-        return _carry_out(workflow, None, services)
+        # Also where the snapshot names no next node: the last one's writes may await their turn.
+        return _carry_out(build().compile(saver), None, services)
 
 
-def require_checkpoint(record: RunRecord) -> None:
+def require_checkpoint(record: RunRecord, wait_s: float = WAIT_S) -> None:
     """Tell an absent checkpoint from a locked and from a damaged one: three different answers.
+
+    Args:
+        record: The run.
+        wait_s: How long another program may hold the file, seconds.
 
     Raises:
         RecordError: says which of them it is, and what to do.
@@ -103,14 +103,23 @@ def require_checkpoint(record: RunRecord) -> None:
     if not path.exists():
         raise _absent(record)
     address = f"{path.resolve().as_uri()}?mode=rw"
-    with _explained(path), closing(sqlite3.connect(address, WAIT_S, uri=True)) as file:
+    with _explained(path), closing(sqlite3.connect(address, wait_s, uri=True)) as file:
         (verdict,) = file.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise _damaged(path, verdict)
         tables = file.execute("SELECT name FROM sqlite_master WHERE name = 'checkpoints'")
-        known = tables.fetchone() and file.execute("SELECT 1 FROM checkpoints").fetchone()
-    if verdict != "ok":
-        raise _damaged(path, verdict)
-    if not known:
-        raise _absent(record)
+        if not tables.fetchone() or not _is_legible(SqliteSaver(file), record):
+            raise _absent(record)
+
+
+def _is_legible(saver: SqliteSaver, record: RunRecord) -> bool:
+    """Whether there is a checkpoint; one that cannot be read raises."""
+    try:
+        return saver.get_tuple(_settings(record)) is not None
+    except sqlite3.Error:
+        raise
+    except Exception as error:  # whatever the deserialiser says
+        raise _damaged(record.checkpoints, str(error)) from error
 
 
 def _carry_out(workflow: Workflow, state: State | None, services: Services) -> str:
@@ -159,6 +168,7 @@ def _explained(path: Path) -> Iterator[None]:
 
 
 def _damaged(path: Path, problem: str) -> RecordError:
+    problem = " ".join(problem.split())
     return RecordError(
         f"`{path}` is damaged ({problem}), so the run cannot go on where it stopped. Its attempts "
         f"are intact below `{path.parent}`; begin a new run with the good ones as `--start`"
