@@ -165,8 +165,9 @@ def _kept(record: RunRecord) -> Iterator[None]:
     except KeyboardInterrupt as stop:
         record.event("stopped")
         raise RunStopped(record.path) from stop
-    except EvoKernelError as error:
-        error.exit_code = 1
+    except Exception as error:
+        if isinstance(error, EvoKernelError):
+            error.exit_code = 1
         # In place of the notes for developers that langgraph has left.
         error.__notes__ = [f"The run is kept; `evokernel resume {record.path}` goes on from here."]
         with suppress(RecordError):  # the folder may be the very thing that failed

@@ -1,5 +1,6 @@
 """Owns how a fault is told: one paragraph on standard error, and the exit code."""
 
+import errno
 import os
 import re
 import shutil
@@ -34,6 +35,7 @@ def tell(error: BaseException) -> int:
         return MISUSED
     text, code = _told(error)
     complain(text)
+    _flush_or_forget()
     return code
 
 
@@ -53,9 +55,20 @@ def _told(error: BaseException) -> tuple[str, int]:
         return paragraph(error), error.exit_code
     if isinstance(error, KeyboardInterrupt):
         return str(error) or "interrupted", INTERRUPTED
+    if isinstance(error, OSError) and error.errno in _FULL:
+        return _full(error), FAILED if getattr(error, "__notes__", ()) else MISUSED
     if hasattr(error, "format_message"):
         return _misused(error), MISUSED
     return _unexpected(error), FAILED
+
+
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+def _full(error: OSError) -> str:
+    place = f"`{error.filename}`" if error.filename else "a file or standard output"
+    said = f"{place} cannot be written: {error.strerror}; make room, then try again"
+    return _sentences(said, *getattr(error, "__notes__", ()))
 
 
 def _misused(error: BaseException) -> str:
@@ -109,6 +122,13 @@ def _write_traceback(error: BaseException) -> Path | None:
             continue
         return folder / name
     return None
+
+
+def _flush_or_forget() -> None:
+    try:
+        sys.stdout.flush()
+    except OSError:
+        _leave_the_reader_alone()
 
 
 def _leave_the_reader_alone() -> None:

@@ -163,5 +163,5 @@ def _translated(path: Path) -> Iterator[None]:
     except OSError as error:
         raise RecordError(
             f"`{path}` cannot be written: {error.strerror or error}; make room, or choose another "
-            "folder with `--runs`. What was stored before is intact"
+            "folder with `--runs-dir`. What was stored before is intact"
         ) from error
