@@ -225,7 +225,7 @@ def _ratios(limits: Limits, found: torch.Tensor, top: slice, left: slice) -> tor
         same = got == want
         if limits.other is not None:
             same |= got == limits.other[top, left]
-        return (~same).float() * math.inf if not bool(same.all()) else same.float() * 0
+        return same.float().zero_().masked_fill_(~same, math.inf)
     work = limits.scale.dtype
     got, want = got.to(work), want.to(work)
     error = (got - want).abs_()

@@ -86,7 +86,7 @@ class Reference:
         self.depth = 1
         """Upper estimate of the longest reduction behind an output element."""
         self._has_exact = True
-        self._memory_bytes = memory_bytes or _free_bytes() // 2
+        self._memory_bytes = memory_bytes or free_bytes() // 2
         self._plans: dict[str, ReferencePlan] = {}
         self._repeated: set[str] = set()
 
@@ -148,10 +148,11 @@ class Reference:
         options = self.program.task.options
         follow = options.special_values == "follow"
         pairs = zip(correctness.tensors(own), correctness.tensors(exact), strict=True)
-        return tuple(
-            tolerance.limits(mine, truth, options.tolerance, self.depth, follow)
-            for (_, mine), (_, truth) in pairs
-        )
+        with tolerance.one_thread():
+            return tuple(
+                tolerance.limits(mine, truth, options.tolerance, self.depth, follow)
+                for (_, mine), (_, truth) in pairs
+            )
 
     def _exact(self, inputs: list[Any], own: Any, plan: ReferencePlan) -> Any:
         """The fp64 reference's outputs; where it cannot run in fp64, its own at its precision."""
@@ -171,7 +172,10 @@ class Reference:
     def _wide(self, inputs: list[Any]) -> Any:
         import torch
 
-        return self.program.call(self._exact_module, to_dtype(copied(inputs), torch.float64))
+        wide = to_dtype(inputs, torch.float64)
+        spared = {id(value) for _, value in correctness.tensors(inputs)}
+        args = map_leaves(lambda leaf: leaf.clone() if id(leaf) in spared else leaf, wide)
+        return self.program.call(self._exact_module, args)
 
     def _repeat(self, inputs: list[Any], first: Any) -> None:
         """Find out whether the reference itself gives the same bits twice."""
@@ -209,7 +213,7 @@ class Reference:
         return self.graph.flops // (2 * max(1, sum(value.numel() for _, value in found)))
 
 
-def _free_bytes() -> int:
+def free_bytes() -> int:
     """Memory that the system could give without swapping."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):

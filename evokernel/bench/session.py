@@ -14,8 +14,9 @@ from evokernel.bench import families, timing
 from evokernel.bench.device import CPU, DeviceFacts
 from evokernel.bench.disturbance import device_lock
 from evokernel.bench.messages import Loaded, WorkerSpec
-from evokernel.bench.oracle import Case, Oracle
+from evokernel.bench.oracle import BUDGET_BYTES, Case, Oracle
 from evokernel.bench.pool import Worker, WorkerPool
+from evokernel.bench.reference import free_bytes
 from evokernel.bench.timing import Pace
 from evokernel.compilers.cpp import CppCompiler
 from evokernel.config import BenchConfig
@@ -69,7 +70,9 @@ class Session:
         self.device: DeviceFacts = devices.device_facts(
             self.config.cache, self.threads, self.compiler
         )
-        self.oracle = Oracle(self.program, self.secret, self.graph)
+        self.oracle = Oracle(
+            self.program, self.secret, self.graph, min(BUDGET_BYTES, free_bytes() // 8)
+        )
         self._stack.callback(self.oracle.close)
         self.cases: tuple[Case, ...] = self.oracle.cases(self._families())
         self.oracle.prepare(self.cases)

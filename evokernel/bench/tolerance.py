@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -35,8 +36,8 @@ from evokernel.task import Tolerance
 if TYPE_CHECKING:
     import torch
 
-CHUNK = 1 << 19
-"""Elements handled at a time: their float64 copies fit into a usual second-level cache or two."""
+CHUNK = 1 << 17
+"""Elements handled at a time: their float64 copies about fit into a second-level cache."""
 SHORT_ROW = 64
 SAMPLE = 1 << 17
 QUANTILE = 0.99
@@ -61,8 +62,10 @@ class Limits:
     """Allowed absolute error."""
     unjudged: torch.Tensor | None
     """Flat indices of elements that are not judged."""
+    finite: int
+    """Number of elements with a finite expected value."""
     judged: int
-    """Number of elements with a finite expected value that are judged."""
+    """Number of those that are judged."""
     has_pattern: bool
     """Some expected values are finite and some are not."""
 
@@ -74,8 +77,8 @@ class Limits:
 
     @property
     def is_evidence(self) -> bool:
-        """Whether comparing with these shows anything."""
-        return self.judged > 0
+        """Whether comparing with these shows anything: a tenth of the finite values is judged."""
+        return self.judged > 0 and 10 * self.judged >= self.finite
 
     @property
     def bytes(self) -> int:
@@ -131,26 +134,29 @@ def limits(
     own, exact = rows(own), rows(exact)
     if not own.is_floating_point():
         return _integers(own, exact)
-    expected, unjudged = _expected(own, exact, follow)
-    scale, worst, sample = _own_error(own, exact)
+    expected = exact.to(own.dtype)
+    is_plain = _is_finite(own) and _is_finite(expected)
+    disputed = None if is_plain else _disputed(own, expected, follow)
     highest = cap(own.dtype)
-    lost = _lost(own, exact, scale, highest)
+    scale = _scale(exact, is_plain)
+    worst, sample, lost = _own_error(own, exact, scale, highest)
     reach = (tolerance.factor * worst.clamp(min=_quantile(sample))).clamp(max=highest)
-    tiny = LEEWAY * _smallest_subnormal(own.dtype)
     reach = reach.clamp(min=floor(own.dtype, depth))
+    tiny = LEEWAY * _smallest_subnormal(own.dtype)
     if tolerance.atol is not None or tolerance.rtol is not None:
         scale, reach = scale * 0, reach * 0 + (tolerance.rtol or 0.0)
         tiny, lost = tolerance.atol or 0.0, lost[:0]
-    skipped = _union(unjudged, lost)
-    finite = int(expected.isfinite().sum())
+    unjudged = _union(disputed, lost)
+    finite = expected.numel() if is_plain else int(expected.isfinite().sum())
     return Limits(
-        values=expected,
+        values=expected.clone() if expected is exact else expected,
         other=None,
         scale=scale.to(_working(own.dtype)),
         reach=reach.to(_working(own.dtype)),
         tiny=tiny,
-        unjudged=skipped,
-        judged=finite - (0 if skipped is None else _finite_among(expected, skipped)),
+        unjudged=unjudged,
+        finite=finite,
+        judged=finite - (0 if unjudged is None else _finite_among(expected, unjudged)),
         has_pattern=0 < finite < expected.numel(),
     )
 
@@ -166,6 +172,23 @@ def rows(tensor: torch.Tensor) -> torch.Tensor:
     if width < SHORT_ROW:
         width = max(flat.numel(), 1)
     return flat.contiguous().reshape(-1, width) if flat.numel() else flat.reshape(0, width)
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch use one thread for a block of many small operators.
+
+    On a busy machine threads that wait for each other after every operator cost ten times as much
+    as they save.
+    """
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def chunks(count: int, width: int) -> Iterator[tuple[slice, slice]]:
@@ -188,65 +211,71 @@ def _integers(own: torch.Tensor, exact: torch.Tensor) -> Limits:
         reach=none,
         tiny=0.0,
         unjudged=None,
+        finite=own.numel(),
         judged=own.numel(),
         has_pattern=False,
     )
 
 
-def _expected(
-    own: torch.Tensor, exact: torch.Tensor, follow: bool
-) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """Expected values, and the flat indices of special values that reference and fp64 dispute."""
-    expected = exact.to(own.dtype)
+def _is_finite(values: torch.Tensor) -> bool:
+    """Whether all are finite; an overflowing sum makes it say no, which only costs time."""
+    return math.isfinite(float(values.sum()))
+
+
+def _disputed(own: torch.Tensor, expected: torch.Tensor, follow: bool) -> torch.Tensor | None:
+    """Flat indices of special values that need not come out as the reference gives them.
+
+    At its precision and in fp64 the reference may disagree about being finite, because something
+    overflowed on the way.
+    """
     special = ~(own.isfinite() & expected.isfinite())
-    if not bool(special.any()):
-        return expected.clone() if expected is exact else expected, None
     places = special.flatten().nonzero().flatten()
     mine, truth = own.flatten()[places], expected.flatten()[places]
     same = ((mine == truth) | (mine.isnan() & truth.isnan())) & follow
     skipped = places[~same]
-    return expected, skipped if skipped.numel() else None
+    return skipped if skipped.numel() else None
 
 
-def _own_error(
-    own: torch.Tensor, exact: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Scale and largest relative error of each row, and a sample of relative errors."""
+def _scale(exact: torch.Tensor, is_plain: bool) -> torch.Tensor:
+    """Half-power mean of the finite values of each row."""
     import torch
 
-    count, width = own.shape
+    count, width = exact.shape
     roots = torch.zeros(count, dtype=torch.float64)
     numbers = torch.zeros(count, dtype=torch.float64)
     for top, left in chunks(count, width):
-        truth = _finite(exact[top, left])
-        roots[top] += truth.abs().sqrt().sum(1)
-        numbers[top] += exact[top, left].isfinite().sum(1)
-    scale = (roots / numbers.clamp(min=1)).square()
-    worst = torch.zeros(count, dtype=torch.float64)
-    stride = max(1, own.numel() // SAMPLE)
-    sample = []
-    for top, left in chunks(count, width):
-        error = _relative(own[top, left], exact[top, left], scale[top])
-        worst[top] = torch.maximum(worst[top], error.amax(1))
-        sample.append(error.flatten()[::stride])
-    taken = torch.cat(sample) if sample else torch.zeros(1, dtype=torch.float64)
-    return scale, worst, taken
+        piece = exact[top, left].double()
+        if not is_plain:
+            numbers[top] += piece.isfinite().sum(1)
+            piece = piece.nan_to_num(0.0, 0.0, 0.0)
+        roots[top] += piece.abs().sqrt_().sum(1)
+    return (roots / (numbers.clamp(min=1) if not is_plain else width)).square()
 
 
-def _lost(
+def _own_error(
     own: torch.Tensor, exact: torch.Tensor, scale: torch.Tensor, highest: float
-) -> torch.Tensor:
-    """Flat indices at which the reference itself is off by more than is ever allowed."""
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """The reference's relative errors.
+
+    Returns:
+        The largest one of each row, a sample of all, and the flat indices of those above `highest`.
+    """
     import torch
 
     count, width = own.shape
-    found = [torch.zeros(0, dtype=torch.int64)]
+    worst = torch.zeros(count, dtype=torch.float64)
+    stride = max(1, own.numel() // SAMPLE)
+    sample = [torch.zeros(0, dtype=torch.float64)]
+    lost = [torch.zeros(0, dtype=torch.int64)]
     for top, left in chunks(count, width):
         error = _relative(own[top, left], exact[top, left], scale[top])
-        if float(error.max()) > highest:
+        largest = error.amax(1)
+        worst[top] = torch.maximum(worst[top], largest)
+        sample.append(error.flatten()[::stride])
+        if float(largest.max()) > highest:
             at = (error > highest).nonzero()
-            found.append((at[:, 0] + top.start) * width + at[:, 1] + left.start)
-    return torch.cat(found)
+            lost.append((at[:, 0] + top.start) * width + at[:, 1] + left.start)
+    return worst, torch.cat(sample), torch.cat(lost)
 
 
 def _relative(own: torch.Tensor, exact: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:
@@ -254,14 +283,12 @@ def _relative(own: torch.Tensor, exact: torch.Tensor, scale: torch.Tensor) -> to
 
     The rounding of a subnormal result is no error of the reference.
     """
-    truth, mine = exact.double(), own.double()
-    error = (mine - truth).abs_().sub_(_smallest_subnormal(own.dtype)).clamp_(min=0)
+    truth = exact.double()
+    error = (own.double() - truth).abs_().sub_(_smallest_subnormal(own.dtype)).clamp_(min=0)
     error /= truth.abs().add_(scale[:, None]).clamp_(min=1e-300)
-    return error.nan_to_num_(0.0, 0.0, 0.0).masked_fill_(~own.isfinite(), 0.0)
-
-
-def _finite(values: torch.Tensor) -> torch.Tensor:
-    return values.double().nan_to_num(0.0, 0.0, 0.0)
+    if not math.isfinite(float(error.sum())):
+        error.masked_fill_(~(own.isfinite() & truth.isfinite()), 0.0)
+    return error
 
 
 def _quantile(sample: torch.Tensor) -> float:

@@ -1,0 +1,415 @@
+"""What counts as right: limits, comparison, form, input families, and the oracle that judges."""
+
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch.nn import functional
+
+from evokernel.bench import correctness, families, tolerance
+from evokernel.bench.correctness import Compared
+from evokernel.bench.families import Nature
+from evokernel.bench.messages import Foreign, Outcome, TensorFacts, Variant
+from evokernel.bench.oracle import Case, Oracle
+from evokernel.errors import TaskError
+from evokernel.evaluation import Status
+from evokernel.nested import leaves
+from evokernel.task import Task, Tolerance, Workload
+
+DEFAULT = Workload(name="default", index=0)
+
+
+def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+def limits(reference: Any, x: torch.Tensor, depth: int = 1, **options: Any) -> tolerance.Limits:
+    rule = Tolerance(**options)
+    return tolerance.limits(reference(x), reference(x.double()), rule, depth, follow=True)
+
+
+def compared(reference: Any, x: torch.Tensor, got: torch.Tensor, depth: int = 1) -> Compared:
+    return correctness.compare(limits(reference, x, depth), got)
+
+
+def softmax(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x, -1)
+
+
+# Limits
+
+
+def test_a_softmax_of_many_columns_is_not_zeros():
+    x = drawn(4, 100_000)
+    zeros = compared(softmax, x, torch.zeros_like(x), depth=100_000)
+    assert zeros.wrong == x.numel()
+    assert zeros.worst_ratio > 1000
+
+
+def test_constants_are_wrong():
+    x = drawn(64, 512)
+    for reference in (softmax, torch.exp, lambda v: functional.layer_norm(v, (512,))):
+        own = reference(x)
+        assert compared(reference, x, torch.full_like(own, float(own.mean())), depth=512).wrong
+
+
+@pytest.mark.parametrize("narrow", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("depth", [1, 512, 1 << 22])
+def test_results_of_lower_precision_are_wrong(narrow, depth):
+    x = drawn(64, 512)
+    for reference in (softmax, functional.gelu, lambda v: v.cumsum(-1)):
+        assert compared(reference, x, reference(x).to(narrow).float(), depth=depth).wrong
+
+
+def test_a_product_of_lower_precision_is_wrong():
+    x, weight = drawn(64, 256), drawn(256, 64, seed=1)
+    rounded = x.bfloat16().float() @ weight.bfloat16().float()
+    assert compared(lambda v: v @ weight.to(v.dtype), x, rounded, depth=256).wrong
+
+
+def test_other_orders_of_summation_are_right():
+    x = drawn(16, 4096)
+    one_by_one = torch.zeros(16)
+    for column in range(0, 4096, 4):
+        one_by_one += x[:, column : column + 4].sum(1)
+    assert not compared(lambda v: v.sum(1), x, one_by_one, depth=4096).wrong
+    by_hand = (x - x.amax(1, keepdim=True)).exp()
+    by_hand /= by_hand.flip(1).sum(1, keepdim=True)
+    assert not compared(softmax, x, by_hand, depth=4096).wrong
+    spread = x.square().mean(1, keepdim=True) - x.mean(1, keepdim=True).square()
+    one_pass = (x - x.mean(1, keepdim=True)) * torch.rsqrt(spread + 1e-5)
+    normed = compared(lambda v: functional.layer_norm(v, (4096,)), x, one_pass, depth=4096)
+    assert not normed.wrong
+
+
+def test_small_values_are_judged_beside_a_huge_one():
+    x = drawn(64, 512)
+    x[:, 0] = 10.0
+    got = torch.exp(x)
+    got[:, 1:] *= 1.01
+    assert compared(torch.exp, x, got).wrong == 64 * 511
+
+
+def test_half_precision_leaves_room_for_its_own_rounding():
+    x = drawn(64, 512).bfloat16()
+
+    def reference(v: torch.Tensor) -> torch.Tensor:
+        return functional.layer_norm(v, (512,))
+
+    own = reference(x)
+    in_single = reference(x.float()).bfloat16()
+    assert not compared(reference, x, in_single, depth=512).wrong
+    assert compared(reference, x, own * 1.25, depth=512).wrong
+    assert compared(reference, x, torch.zeros_like(own), depth=512).wrong
+
+
+def test_a_reference_that_loses_all_digits_shows_nothing():
+    x = drawn(64, 512)
+
+    def unstable(v: torch.Tensor) -> torch.Tensor:
+        return (v + 1e9) - 1e9
+
+    found = limits(unstable, x)
+    assert not found.is_evidence
+
+
+def test_special_values_follow_the_reference():
+    x = drawn(8, 128)
+    x[0, 0], x[1, 1], x[2, 2] = float("nan"), float("inf"), -float("inf")
+    own = functional.relu(x)
+    assert not compared(functional.relu, x, own).wrong
+    for place, value in [
+        ((0, 0), 0.0),
+        ((1, 1), 1e38),
+        ((2, 2), -float("inf")),
+        ((3, 3), math.nan),
+    ]:
+        got = own.clone()
+        got[place] = value
+        found = compared(functional.relu, x, got)
+        assert (found.wrong, found.worst) == (1, place[0] * 128 + place[1])
+        assert math.isinf(found.worst_ratio)
+
+
+def test_overflow_on_the_way_may_be_avoided():
+    x = torch.full((4, 128), 1e30)
+
+    def norm(v: torch.Tensor) -> torch.Tensor:
+        return v / v.square().sum(-1, keepdim=True).sqrt()
+
+    found = limits(norm, x)
+    truth = norm(x.double()).float()
+    assert not correctness.compare(found, truth).wrong
+    assert not correctness.compare(found, norm(x)).wrong
+    assert not found.is_evidence
+
+
+def test_denormal_results_must_not_be_flushed():
+    x = drawn(8, 128) * 1e-40
+    assert compared(lambda v: v * 1.0, x, torch.zeros_like(x)).wrong > 1000
+    assert not compared(lambda v: v * 1.0, x, x.clone()).wrong
+
+
+def test_integers_must_be_equal():
+    x = drawn(8, 128)
+    index = x.argmax(1)
+    found = limits(lambda v: v.argmax(1), x)
+    assert not correctness.compare(found, index).wrong
+    assert correctness.compare(found, index + torch.tensor([0] * 7 + [1])).wrong == 1
+
+
+def test_a_rule_of_the_task_replaces_ours():
+    x = drawn(8, 128)
+    rule = Tolerance(atol=0.5)
+    found = tolerance.limits(x, x.double(), rule, 1, follow=True)
+    assert not correctness.compare(found, x + 0.49).wrong
+    assert correctness.compare(found, x + 0.51).wrong == x.numel()
+    assert "as the task demands" in tolerance.describe(rule, 1)
+
+
+def test_the_worst_element_is_named():
+    x = drawn(6, 70)
+    got = x.clone()
+    got[4, 69] += 1.0
+    got[2, 3] += 0.5
+    found = compared(lambda v: v * 1.0, x, got)
+    form = correctness.form("0", x)
+    said = correctness.mismatch("default", "normal", form, found)
+    assert (said.wrong, said.total, said.worst_index) == (2, 420, (4, 69))
+    assert said.got == pytest.approx(float(got[4, 69]))
+    assert said.expected == pytest.approx(float(x[4, 69]))
+    assert "2 of 420 elements" in said.detail
+
+
+def test_every_piece_of_a_large_tensor_is_compared():
+    x = drawn(3, tolerance.CHUNK + 5)
+    for place in [(0, 0), (1, tolerance.CHUNK + 4), (2, tolerance.CHUNK - 1)]:
+        got = x.clone()
+        got[place] += 1
+        found = compared(lambda v: v * 1.0, x, got)
+        assert (found.wrong, found.worst) == (1, place[0] * x.shape[1] + place[1])
+
+
+# Form
+
+
+def outcome(outputs: Any, changed: tuple[int, ...] = (), **other: Any) -> Outcome:
+    facts = tuple(
+        TensorFacts(
+            path=path,
+            dtype=str(value.dtype).removeprefix("torch."),
+            shape=tuple(value.shape),
+            strides=tuple(value.stride()),
+            device="cpu",
+            type_name=other.get("type_name", "torch.Tensor"),
+            requires_grad=False,
+            aliases=None,
+        )
+        for path, value in leaves(outputs)
+        if isinstance(value, torch.Tensor)
+    )
+    return Outcome(outputs, facts, changed, 0.0, {}, (), 0)
+
+
+def fault(want: Any, got: Any, **other: Any) -> Status | None:
+    forms = tuple(correctness.form(path, value) for path, value in correctness.tensors(want))
+    found = outcome(got, **other)
+    said = correctness.check_form(correctness.skeleton(want), forms, found.outputs, found.facts)
+    return said.status if said else None
+
+
+@pytest.mark.parametrize(
+    ("want", "got", "status"),
+    [
+        (torch.ones(2, 3), torch.ones(2, 3), None),
+        (torch.ones(2, 3), torch.ones(3, 2), Status.WRONG_STRUCTURE),
+        (torch.ones(2, 3), (torch.ones(2, 3),), Status.WRONG_STRUCTURE),
+        (torch.ones(2, 3), Foreign(type_name="Lazy"), Status.WRONG_STRUCTURE),
+        (torch.ones(2, 3), 1.0, Status.WRONG_STRUCTURE),
+        (torch.ones(2, 3), torch.ones(2, 3).double(), Status.WRONG_DTYPE),
+        (torch.ones(2, 3), torch.ones(3, 2).t(), Status.WRONG_STRUCTURE),
+        (torch.ones(3, 2).t(), torch.ones(2, 3), Status.WRONG_STRUCTURE),
+        (torch.ones(1, 3), torch.ones(3, 1).t(), None),
+        (torch.ones(0, 3), torch.ones(0, 3).double(), Status.WRONG_DTYPE),
+        ((torch.ones(2), {"a": torch.ones(1)}), (torch.ones(2), {"a": torch.ones(1)}), None),
+        ({"a": torch.ones(1)}, {"b": torch.ones(1)}, Status.WRONG_STRUCTURE),
+        ((torch.ones(2), None), (torch.ones(2), torch.ones(2)), Status.WRONG_STRUCTURE),
+    ],
+)
+def test_form(want, got, status):
+    assert fault(want, got) is status
+
+
+def test_subclasses_are_no_tensors():
+    assert fault(torch.ones(2), torch.ones(2), type_name="Lazy") is Status.WRONG_STRUCTURE
+
+
+def test_bits_are_compared_not_values():
+    one = torch.tensor([0.0, math.nan])
+    assert correctness.same_bits(one, one.clone()) is None
+    assert correctness.same_bits(one, torch.tensor([-0.0, math.nan])) is not None
+
+
+# Families
+
+
+def test_natures():
+    assert families.nature(drawn(64)) is Nature.GENERIC
+    assert families.nature(torch.rand(64)) is Nature.UNIFORM
+    assert families.nature(drawn(64).exp()) is Nature.NONNEGATIVE
+    assert families.nature(softmax(drawn(8, 64))) is Nature.PROBABILITY
+    assert families.nature(torch.arange(64)) is Nature.EXACT
+    assert families.nature(torch.ones(64) * -1) is Nature.EXACT
+    assert families.nature(torch.rand(64) > 0.5) is Nature.EXACT
+
+
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_labels_and_probabilities_keep_their_nature(family):
+    labels, chances = torch.arange(64), softmax(drawn(8, 64))
+    inputs = [labels, [chances, 3]]
+    made = families.apply(family, inputs, families.natures(inputs), seed=0)
+    assert torch.equal(made[0], labels)
+    assert made[1][1] == 3
+    assert torch.allclose(made[1][0].sum(-1), torch.ones(8))
+
+
+@pytest.mark.parametrize("family", families.FAMILIES)
+def test_nonnegative_values_stay_nonnegative(family):
+    x = drawn(64, 64).exp()
+    (made,) = families.apply(family, [x], families.natures([x]), seed=0)
+    assert not (made < 0).any()
+
+
+def test_families_change_what_they_promise():
+    x = drawn(64, 64)
+
+    def made(family: str, keep_domain: bool = False) -> torch.Tensor:
+        return families.apply(family, [x], families.natures([x]), 0, keep_domain)[0]
+
+    assert torch.equal(made("large"), x * 1000)
+    assert torch.equal(made("negated"), -x)
+    assert torch.equal(made("zeros"), torch.zeros(64, 64))
+    assert set(made("ties").unique().tolist()) == {-2, -1, 0, 1, 2}
+    assert made("special").isnan().any()
+    assert made("special").isfinite().sum() > 4000
+    tiny = torch.finfo(torch.float32).tiny
+    assert 0 < made("denormal").abs().max() < tiny
+
+
+def test_half_precision_stays_in_range():
+    x = drawn(64, 64).half()
+    (made,) = families.apply("large", [x], families.natures([x]), seed=0)
+    assert made.isfinite().all()
+
+
+# Oracle
+
+TASK = """
+import torch
+from torch import nn
+
+class Model(nn.Module):
+    def forward(self, {arguments}):
+        return {result}
+
+def get_inputs():
+    return [{inputs}]
+"""
+
+
+def oracle(result: str, inputs: str = "torch.randn(8, 96)", arguments: str = "x") -> Oracle:
+    source = TASK.format(result=result, inputs=inputs, arguments=arguments)
+    return Oracle(Task.from_source(source, "small").program(), seed=7)
+
+
+def judged(truth: Oracle, kernel: Any, family: str = "normal", **other: Any) -> Status | None:
+    (case,) = truth.cases((family,))
+    found = truth.judge(case, outcome(kernel(*truth.inputs(case)), **other))
+    return found.fault.status if found.fault else None
+
+
+def test_the_reference_is_right_on_every_family():
+    truth = oracle("torch.softmax(x, -1)")
+    for case in truth.cases():
+        (x,) = truth.inputs(case)
+        assert truth.judge(case, outcome(softmax(x))).fault is None, case.family
+    assert [case.family for case in truth.cases()] == list(families.FAMILIES)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "status"),
+    [
+        (lambda x: x * 0, Status.WRONG_VALUES),
+        (lambda x: torch.softmax(x, 0), Status.WRONG_VALUES),
+        (lambda x: torch.softmax(x, -1).double(), Status.WRONG_DTYPE),
+        (lambda x: torch.softmax(x, -1)[:, :-1], Status.WRONG_STRUCTURE),
+    ],
+)
+def test_wrong_kernels(kernel, status):
+    assert judged(oracle("torch.softmax(x, -1)"), kernel) is status
+
+
+def test_inputs_must_be_left_alone_unless_the_reference_changes_them():
+    assert judged(oracle("x + 1"), lambda x: x + 1, changed=(0,)) is Status.INPUT_MODIFIED
+    assert judged(oracle("x.add_(1)"), lambda x: x + 1, changed=(0,)) is None
+
+
+def test_uniform_inputs_become_negative_where_the_reference_allows_it():
+    relu = oracle("torch.relu(x)", "torch.rand(8, 96)")
+    assert judged(relu, lambda x: x, "negated") is Status.WRONG_VALUES
+    log = oracle("torch.log(x)", "torch.rand(8, 96)")
+    assert "negated" not in {case.family for case in log.cases()}
+    assert any("`negated`" in note for note in log.notes)
+    entropy = oracle(
+        "torch.nn.functional.binary_cross_entropy(x, y)",
+        "torch.rand(8, 96), (torch.rand(8, 96) > 0.5).float()",
+        "x, y",
+    )
+    assert {"normal", "small", "ties"} <= {case.family for case in entropy.cases()}
+
+
+def test_seeds_are_secret_and_repeatable():
+    source = TASK.format(result="x", inputs="torch.randn(8, 96)", arguments="x")
+    program = Task.from_source(source, "small").program()
+    same = [Oracle(program, seed).inputs(Case(DEFAULT, "normal"))[0] for seed in (1, 1, 2)]
+    assert torch.equal(same[0], same[1])
+    assert not torch.equal(same[0], same[2])
+    assert not torch.equal(same[0], program.make_inputs(DEFAULT)[0])
+
+
+def test_timed_inputs_vary_bit_for_bit():
+    truth = oracle("x * 2")
+    truth.prepare(truth.cases())
+    for case in (case for draw in (0, 1) for case in truth.checkable(draw)):
+        (x,) = truth.inputs(case)
+        (plain,) = truth.inputs(Case(case.workload, "timed", draw=case.draw))
+        variant = case.variant or Variant()
+        assert torch.equal(x, plain * (variant.sign * variant.scale) + variant.offset)
+        assert truth.judge(case, outcome(x * 2), are_inputs_told=False).fault is None
+        wrong = outcome(plain * 2)
+        assert truth.judge(case, wrong, are_inputs_told=False).fault is not None
+    truth.close()
+
+
+def test_a_random_reference_is_refused():
+    truth = oracle("torch.nn.functional.dropout(x, 0.5, True)")
+    with pytest.raises(TaskError, match="differs from one call to the next"):
+        truth.cases()
+
+
+def test_a_reference_without_a_finite_value_is_refused():
+    with pytest.raises(TaskError, match="no finite value"):
+        oracle("x / 0").cases()
+
+
+def test_expected_values_that_do_not_fit_are_made_again():
+    program = Task.from_source(
+        TASK.format(result="x + 1", inputs="torch.randn(64, 96)", arguments="x"), "small"
+    ).program()
+    truth = Oracle(program, seed=7, budget_bytes=1)
+    for case in (*truth.cases(), *truth.cases()):
+        (x,) = truth.inputs(case)
+        assert truth.package(case).bytes >= x.numel() * 4
+        assert truth.judge(case, outcome(x + 1)).fault is None
+    truth.close()
