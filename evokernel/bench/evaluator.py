@@ -15,8 +15,8 @@ from evokernel.bench.opponents import Opponents
 from evokernel.bench.pool import Worker
 from evokernel.bench.race import race
 from evokernel.bench.session import Session
+from evokernel.bench.tally import Tally
 from evokernel.bench.trials import REPEATS, Failure, Trials
-from evokernel.bench.verdict import Verdict
 from evokernel.config import BenchConfig
 from evokernel.errors import ConfigError, WorkerError
 from evokernel.evaluation import Evaluation, Promotion, Status
@@ -58,30 +58,30 @@ class LocalEvaluator:
 
     def compile(self, candidate: Candidate) -> Evaluation | None:
         """Import it in a worker and build every kernel; the worker waits for `verify`."""
-        verdict = self._verdict(candidate)
+        tally = self._tally(candidate)
         self._discard()
         try:
             loaded = self._load(candidate)
         except Faulted as error:
-            return verdict.faulted(error.fault)
+            return tally.faulted(error.fault)
         except WorkerError as error:
-            return verdict.failed(Failure(Status.INFRASTRUCTURE, str(error)))
+            return tally.failed(Failure(Status.INFRASTRUCTURE, str(error)))
         self._waiting[candidate.sha] = loaded
         return None
 
     def verify(self, candidate: Candidate) -> Evaluation:
         """Judge it completely: build, correctness, contract, time; the first failure returns."""
-        verdict = self._verdict(candidate)
+        tally = self._tally(candidate)
         try:
             waiting = self._waiting.pop(candidate.sha, None)
             worker, loaded, seconds = waiting or self._load(candidate)
             with worker:
-                verdict.loaded(loaded, seconds)
-                return self._judge(worker, loaded, verdict)
+                tally.loaded(loaded, seconds)
+                return self._judge(worker, loaded, tally)
         except Faulted as error:
-            return verdict.faulted(error.fault)
+            return tally.faulted(error.fault)
         except WorkerError as error:
-            return verdict.failed(Failure(Status.INFRASTRUCTURE, str(error)))
+            return tally.failed(Failure(Status.INFRASTRUCTURE, str(error)))
 
     def profile(self, candidate: Candidate, evaluation: Evaluation) -> Evaluation:
         """Add a `Profile` to the evaluation of a passed candidate."""
@@ -137,14 +137,14 @@ class LocalEvaluator:
             self._opponents = Opponents(self._session)
         return self._session, self._opponents
 
-    def _verdict(self, candidate: Candidate) -> Verdict:
+    def _tally(self, candidate: Candidate) -> Tally:
         facts = {
             "task": self.task.sha,
             "harness": HARNESS,
             "device": self._ready()[0].device.fingerprint,
             "measurement": self.config.measurement,
         }
-        return Verdict(candidate, facts)
+        return Tally(candidate, facts)
 
     def _load(self, candidate: Candidate) -> tuple[Worker, Loaded, float]:
         session = self._ready()[0]
@@ -158,7 +158,7 @@ class LocalEvaluator:
             _, (worker, _, _) = self._waiting.popitem()
             worker.kill()
 
-    def _judge(self, worker: Worker, loaded: Loaded, verdict: Verdict) -> Evaluation:
+    def _judge(self, worker: Worker, loaded: Loaded, tally: Tally) -> Evaluation:
         session, opponents = self._ready()
         quick = self.config.measurement == "quick"
         trials = Trials(session.oracle, session.cases, FEW_REPEATS if quick else REPEATS)
@@ -167,37 +167,37 @@ class LocalEvaluator:
                 "its parameters have other names or shapes than the reference's: its weights are "
                 "those of its own constructor under the same seed"
             )
-        with verdict.phase("verify"):
+        with tally.phase("verify"):
             failure = trials.before(worker)
-        verdict.add(correctness=trials.correctness(), log=worker.log)
+        tally.add(correctness=trials.correctness(), log=worker.log)
         if failure is not None:
-            return verdict.failed(failure)
+            return tally.failed(failure)
         assert trials.instrumented is not None
         kept = contract.judge(session.contract, trials.instrumented)
-        verdict.add(contract=kept)
+        tally.add(contract=kept)
         if not kept.is_kept:
-            return verdict.failed(Failure(Status.CONTRACT, contract.breach(kept)))
+            return tally.failed(Failure(Status.CONTRACT, contract.breach(kept)))
         if not loaded.denormals_kept:
-            return verdict.failed(Failure(Status.CONTRACT, _FLUSHES))
-        return self._time(worker, opponents, trials, verdict)
+            return tally.failed(Failure(Status.CONTRACT, _FLUSHES))
+        return self._time(worker, opponents, trials, tally)
 
     def _time(
-        self, worker: Worker, opponents: Opponents, trials: Trials, verdict: Verdict
+        self, worker: Worker, opponents: Opponents, trials: Trials, tally: Tally
     ) -> Evaluation:
         session = self._ready()[0]
-        with verdict.phase("time"):
+        with tally.phase("time"):
             others = opponents.workers()
             session.put_timed(worker)
             raced = race(session, worker, others)
         if raced.failure is not None and raced.timing is None and not raced.kept:
-            return verdict.failed(raced.failure)
-        with verdict.phase("verify"):
+            return tally.failed(raced.failure)
+        with tally.phase("verify"):
             failure = trials.after(worker, raced.kept) or raced.failure
-        verdict.add(correctness=trials.correctness(), log=worker.log)
+        tally.add(correctness=trials.correctness(), log=worker.log)
         if failure is not None:
-            return verdict.failed(failure)
-        verdict.add(timing=raced.timing)
-        return verdict.passed()
+            return tally.failed(failure)
+        tally.add(timing=raced.timing)
+        return tally.passed()
 
 
 _FLUSHES = (
