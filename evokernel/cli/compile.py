@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from evokernel.cli import options
 from evokernel.cli.compile_candidate import Report, build_report
 from evokernel.compilers import KernelSource
 from evokernel.compilers.cpp import CppCompiler
@@ -24,13 +25,18 @@ _LOG_CHARS = 4000
 
 
 def compile_file(
-    file: Annotated[Path, typer.Argument(help="A candidate (.py) or a C++ kernel (.cpp).")],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    file: Annotated[
+        Path,
+        typer.Argument(metavar="FILE", help="A candidate (.py) or a C++ kernel (.cpp)."),
+    ],
+    as_json: options.AsJson = False,
 ) -> None:
     """Build the kernels of a candidate or of one C++ file, without running a model.
 
     A candidate is imported in a process of its own, which builds what it asks for on import;
     kernels that its constructor builds are not seen. Exit code 1: something does not build.
+
+    Example: evokernel compile my_kernel.cpp
     """
     config = BenchConfig()
     compiler = CppCompiler(config.cache, config.compile_s)

@@ -85,8 +85,8 @@ def _misuse(error: BaseException, command: str) -> str:
     message = message.replace("Input should be", "expected a value:")
     if hasattr(error, "possibilities"):
         near = " or ".join(f"`{name}`" for name in error.possibilities or ())
-        suggestion = f"; did you mean {near}?" if near else ""
-        return f"`{getattr(error, 'option_name', '')}` is no option of `{command}`{suggestion}"
+        suggestion = f" Did you mean {near}?" if near else ""
+        return f"`{getattr(error, 'option_name', '')}` is no option of `{command}`.{suggestion}"
     parameter = getattr(error, "param", None)
     if parameter is None:
         return message

@@ -41,7 +41,7 @@ class Group(TyperGroup):
 
             raise ConfigError(
                 f"`{args[0]}` is no command of `{ctx.command_path}`; expected "
-                f"{', '.join(f'`{name}`' for name in known)}{nearest(args[0], known) or '.'} "
+                f"{', '.join(f'`{name}`' for name in known)}.{nearest(args[0], known)} "
                 f"`{ctx.command_path} --help` describes them"
             )
         return super().resolve_command(ctx, args)

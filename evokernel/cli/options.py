@@ -25,8 +25,7 @@ def one_of(name: str, known: Iterable[str]) -> Callable[[str], str]:
 
         expected = ", ".join(f"`{known}`" for known in values)
         raise ConfigError(
-            f"`{name}` cannot be `{value}`; expected one of {expected}"
-            f"{nearest(value, values) or '.'}"
+            f"`{name}` cannot be `{value}`; expected one of {expected}.{nearest(value, values)}"
         )
 
     return check

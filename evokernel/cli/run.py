@@ -199,5 +199,5 @@ def _found(run: str, runs_dir: Path) -> Path:
     known = [file.parent.name for file in runs_dir.glob("*/run.json")]
     raise RecordError(
         f"there is no run `{run}`; expected the path of a run folder, or the name of one in "
-        f"`{runs_dir}`{nearest(Path(run).name, known) or '.'}"
+        f"`{runs_dir}`.{nearest(Path(run).name, known)}"
     )

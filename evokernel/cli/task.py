@@ -1,27 +1,29 @@
 """Owns `evokernel task`: which tasks there are, and what is known about one."""
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from evokernel.cli import options
+from evokernel.cli.groups import group
 from evokernel.task import Task
 
 if TYPE_CHECKING:
     from evokernel.opgraph import TensorSpec
     from evokernel.program.description import Description, WorkloadDescription
 
-app = typer.Typer(help="List the built-in tasks, or look at one.", no_args_is_help=True)
-
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Device = Annotated[str, typer.Option(help="Device whose sizes are taken: cpu or cuda.")]
+app = group("List the built-in tasks, or look at one.", "evokernel task show softmax")
 
 
 @app.command("list")
-def list_tasks(as_json: AsJson = False) -> None:
-    """List the built-in tasks."""
+def list_tasks(as_json: options.AsJson = False) -> None:
+    """List the built-in tasks.
+
+    Example: evokernel task list
+    """
     suite = Task.suite()
     if as_json:
         rows = [
@@ -38,11 +40,14 @@ def list_tasks(as_json: AsJson = False) -> None:
 
 @app.command("show")
 def show_task(
-    task: Annotated[str, typer.Argument(help="Name of a built-in task, or path of a file.")],
-    as_json: AsJson = False,
-    device: Device = "cpu",
+    task: options.TaskName,
+    as_json: options.AsJson = False,
+    device: options.Device = "cpu",
 ) -> None:
-    """Show options, shapes, operators, work and memory needs of one task."""
+    """Show options, shapes, operators, work and memory needs of one task.
+
+    Example: evokernel task show softmax
+    """
     found = Task.load(task, device)
     from evokernel.program.description import describe
 
