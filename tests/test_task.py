@@ -354,13 +354,13 @@ def test_bad_workloads_are_refused(listed: str, expected: str):
 
 def test_a_file_that_raises_shows_the_end_of_its_traceback(tmp_path: Path):
     path = tmp_path / "broken.py"
-    path.write_text(SCALE + "\nraise ValueError('no luck')\n")
+    path.write_text(SCALE + "\ndef fail():\n    raise ValueError('no luck')\n\nfail()\n")
     with pytest.raises(TaskError) as caught:
         Task.load(path).program()
     message = str(caught.value)
-    assert "broken.py`: the file raised `ValueError: no luck`" in message
-    assert "raise ValueError('no luck')" in message
-    assert "evokernel/program" not in message
+    assert "broken.py`: the file raised `ValueError: no luck` at line 22" in message
+    assert "(`raise ValueError('no luck')`), called from line 24 (`fail()`)" in message
+    assert "\n" not in message
 
 
 @pytest.mark.parametrize(
@@ -576,3 +576,11 @@ def test_show_says_why_operators_are_missing(tmp_path: Path):
     result = CliRunner().invoke(app, ["show", str(path)])
     assert "cannot be captured" in result.stdout
     assert "depend on values" in result.stdout
+
+
+def test_show_refuses_a_reference_that_raises(tmp_path: Path):
+    path = tmp_path / "broken.py"
+    path.write_text(source("self, x): return x.bad()", "[torch.ones(2)]"))
+    result = CliRunner().invoke(app, ["show", str(path)])
+    assert isinstance(result.exception, TaskError)
+    assert "'Tensor' object has no attribute 'bad'" in str(result.exception)

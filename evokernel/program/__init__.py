@@ -205,20 +205,18 @@ class Program:
             with contextlib.redirect_stdout(sys.stderr):
                 return call()
         except (Exception, SystemExit) as error:
+            message = f"{type(error).__name__}: {' '.join(str(error).split()):.400}"
             raise TaskError(
-                f"{self._label}: {called} raised `{type(error).__name__}: {error}`.\n"
-                f"{self._tail(error)}"
+                f"{self._label}: {called} raised `{message}`"
+                f"{self._place(error)}. Expected it to run as it stands; repair the file."
             ) from error
 
-    def _tail(self, error: BaseException) -> str:
-        """The part of the traceback that lies in the user's file."""
-        frames = traceback.extract_tb(error.__traceback__)
-        own = [
-            frame
-            for frame in frames
-            if frame.filename == (self.task.path or f"<task {self.task.name}>")
-        ]
-        return "".join(traceback.format_list(own[-3:])).rstrip()
+    def _place(self, error: BaseException) -> str:
+        """Where in the user's file, innermost first."""
+        own = self.task.path or f"<task {self.task.name}>"
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == own]
+        places = [f"line {frame.lineno} (`{frame.line}`)" for frame in reversed(frames[-3:])]
+        return f" at {', called from '.join(places)}" if places else ""
 
 
 def to_dtype(tree: Any, dtype: "torch.dtype") -> Any:

@@ -90,6 +90,8 @@ def _workload(program: Program, workload: Workload) -> WorkloadDescription:
     except CaptureFailed as failed:
         fault = str(failed)
     seen = shapes(program, workload)
+    if fault:  # only running it tells a file that cannot be captured from one that is broken
+        program.check(workload)
     return WorkloadDescription(
         name=workload.name,
         hidden=workload.hidden,
