@@ -8,6 +8,13 @@ from evokernel.memory.journal import Vector
 from evokernel.memory.shelf import Shelf
 
 
+def pending(shelf: Shelf, watermark: int) -> list[str]:
+    """Ids that the index must take in or take out after event `watermark`."""
+    # What is in quarantine never was in the index.
+    waiting = ExperienceStatus.QUARANTINE
+    return [id for id in shelf.changed_after(watermark) if shelf.statuses[id] is not waiting]
+
+
 def catch_up(shelf: Shelf, index: VectorIndex) -> None:
     """Bring an open index from its watermark up to the shelf.
 
@@ -22,8 +29,10 @@ def catch_up(shelf: Shelf, index: VectorIndex) -> None:
 
 
 def _shifts(shelf: Shelf, watermark: int) -> list[Shift]:
-    changed = shelf.changed_after(watermark)
-    return [Shift(id, shelf.cards[id].collection, _vector(shelf, id)) for id in changed]
+    return [
+        Shift(id, shelf.cards[id].collection, _vector(shelf, id))
+        for id in pending(shelf, watermark)
+    ]
 
 
 def _vector(shelf: Shelf, id: str) -> Vector | None:

@@ -66,6 +66,7 @@ class VectorIndex:
         self._dimension = dimension
         self._lock: IO[str] | None = None
         self._client: Client | None = None
+        self._opened: dict[str, Collection] = {}
         self._watermark = 0
 
     @property
@@ -128,6 +129,8 @@ class VectorIndex:
             self._write_state(is_clean=False)
             with self._explained():
                 self._client = _client(self.folder)
+                for collection in self._client.list_collections():
+                    self._collection(collection.name)
         except BaseException:
             self._release()
             raise
@@ -150,12 +153,11 @@ class VectorIndex:
         """
         found: list[tuple[str, float]] = []
         with self._explained():
-            present = set(self.counts())
-            for name in sorted(present.intersection(collections)):
-                collection = self._collection(name)
+            for name in collections:
+                collection = self._opened[name]
                 answer = collection.query(
                     query_embeddings=np.asarray([vector], dtype=np.float32),
-                    n_results=min(k, collection.count()),
+                    n_results=k,
                     include=["distances"],
                 )
                 distances = (answer["distances"] or [[]])[0]
@@ -163,13 +165,15 @@ class VectorIndex:
                 found += [(id, 1 - float(distance)) for id, distance in pairs]
         return sorted(found, key=lambda pair: (-pair[1], pair[0]))[:k]
 
+    @property
+    def names(self) -> list[str]:
+        """Names of the collections."""
+        return list(self._opened)
+
     def counts(self) -> dict[str, int]:
         """Number of items in each collection."""
         with self._explained():
-            assert self._client is not None
-            return {
-                c.name: self._collection(c.name).count() for c in self._client.list_collections()
-            }
+            return {name: collection.count() for name, collection in self._opened.items()}
 
     def remove(self) -> None:
         """Delete the index, to be made anew.
@@ -193,6 +197,7 @@ class VectorIndex:
             with self._explained():
                 self._client.close()
             self._client = None
+            self._opened.clear()
             self._write_state(is_clean=True)
         self._release()
 
@@ -205,6 +210,8 @@ class VectorIndex:
             collection.delete(ids=ids)
 
     def _collection(self, name: str) -> "Collection":
+        if name in self._opened:
+            return self._opened[name]
         assert self._client is not None
         made = {"embedder": self._embedder, "dimension": self._dimension}
         collection = self._client.get_or_create_collection(
@@ -214,6 +221,7 @@ class VectorIndex:
             configuration={"hnsw": {"space": "cosine", "ef_search": BREADTH}},
         )
         self._compare_embedder(str((collection.metadata or {}).get("embedder")))
+        self._opened[name] = collection
         return collection
 
     def _check(self) -> None:

@@ -49,8 +49,8 @@ def _indexed(
     k: int,
     holdout: Collection[str],
 ) -> list[str]:
-    names = {name for name in index.counts() if name.split("-")[0] in {query.backend, "neutral"}}
-    near = [id for id, _ in index.search(vector, sorted(names), SPARE * k)]
+    names = [name for name in index.names if name.split("-")[0] in {query.backend, "neutral"}]
+    near = [id for id, _ in index.search(vector, names, SPARE * k)]
     fresh = shelf.changed_after(index.watermark)
     active = ExperienceStatus.ACTIVE
     known = [id for id in dict.fromkeys([*near, *fresh]) if shelf.statuses.get(id) is active]

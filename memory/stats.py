@@ -10,6 +10,7 @@ from sqlalchemy import Row
 
 from evokernel.attempt import Stage
 from evokernel.frozen import Frozen
+from evokernel.memory.catch_up import pending
 from evokernel.memory.index import VectorIndex
 from evokernel.memory.journal import Journal
 from evokernel.memory.shelf import Shelf
@@ -50,7 +51,7 @@ class IndexStats(Frozen):
     watermark: int
     """Number of the last event that it reflects."""
     behind: int
-    """Experiences whose status changed since."""
+    """Experiences that it must still take in or out; until then they are compared exactly."""
     owner: str
     """Id of the process that owns it now, or empty."""
 
@@ -122,6 +123,6 @@ def _index(shelf: Shelf, index: VectorIndex) -> IndexStats:
     watermark = index.watermark
     return IndexStats(
         watermark=watermark,
-        behind=len(shelf.changed_after(watermark)),
+        behind=len(pending(shelf, watermark)),
         owner=index.owner,
     )
