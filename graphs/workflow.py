@@ -9,11 +9,13 @@ Every node's result is on disk before the next one starts.
 """
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import WRITES_IDX_MAP
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.errors import GraphRecursionError
 from langgraph.graph import END, START, StateGraph
@@ -146,7 +148,21 @@ def _checkpoints(path: Path) -> Iterator[SqliteSaver]:
             connection.execute("PRAGMA journal_mode=WAL")
             # A power cut may take the last checkpoints; their nodes find their results again.
             connection.execute("PRAGMA synchronous=NORMAL")
-        yield SqliteSaver(connection)
+        yield _Saver(connection)
+
+
+class _Saver(SqliteSaver):
+    """Leaves out what the next checkpoint says as well: one step is one node, and may run again."""
+
+    def put_writes(
+        self,
+        config: RunnableConfig,
+        writes: Sequence[tuple[str, Any]],
+        task_id: str,
+        task_path: str = "",
+    ) -> None:
+        if any(channel in WRITES_IDX_MAP for channel, _ in writes):  # errors and interrupts
+            super().put_writes(config, writes, task_id, task_path)
 
 
 @contextmanager

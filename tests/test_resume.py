@@ -47,11 +47,9 @@ WRITES = [
     "attempts/001/evaluation.json",
     "attempts/001/profile.json",
     "attempts/001/attempt.json",
-    "best/kernel.py",
     "attempts/002/plan.json",
     "attempts/002/proposal.json",
     "promotions/001.json",
-    "attempts/003/evaluation.json",
     "promotions/003.json",
 ]
 """Every kind of durable write, each node at least once: the third attempt fails to compile, the

@@ -26,6 +26,7 @@ class Folder:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock: int | None = None
+        self._growing: dict[str, int] = {}
 
     def make(self) -> None:
         """Create the folder, which must not exist yet.
@@ -59,7 +60,9 @@ class Folder:
         self._lock = lock
 
     def unlock(self) -> None:
-        """Let others work on this run."""
+        """Let others work on this run, and close every file."""
+        while self._growing:
+            os.close(self._growing.popitem()[1])
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
@@ -71,16 +74,16 @@ class Folder:
             RecordError: when it cannot be written, e.g. because the disk is full.
         """
         path = self.path / name
-        half = path.with_name(f".{path.name}.part")
+        half = f"{path.parent}/.{path.name}.part"
         with _translated(path):
-            if not path.parent.exists():
-                path.parent.mkdir(parents=True, exist_ok=True)
-            with half.open("wb") as file:
-                file.write(text.encode("utf-8", "replace"))
+            file = _opened(half)
+            try:
+                _write_all(file, text.encode("utf-8", "replace"))
                 if precious:
-                    file.flush()
-                    os.fsync(file.fileno())
-            half.rename(path)
+                    os.fsync(file)
+            finally:
+                os.close(file)
+            Path(half).rename(path)
 
     def append(self, name: str, line: str) -> None:
         """Add one line, visible to readers at once.
@@ -89,8 +92,11 @@ class Folder:
             RecordError: when it cannot be written.
         """
         path = self.path / name
-        with _translated(path), path.open("ab", buffering=0) as file:
-            file.write(f"{line}\n".encode("utf-8", "replace"))
+        with _translated(path):
+            if name not in self._growing:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+                self._growing[name] = os.open(path, flags, 0o644)
+            _write_all(self._growing[name], f"{line}\n".encode("utf-8", "replace"))
 
     def lines(self, name: str) -> Iterator[str]:
         """Whole lines; one that is still being written is left out."""
@@ -108,8 +114,10 @@ class Folder:
 
     def has(self, name: str) -> bool:
         """Whether there is such a file, with something in it."""
-        path = self.path / name
-        return path.exists() and path.stat().st_size > 0
+        try:
+            return (self.path / name).stat().st_size > 0
+        except FileNotFoundError:
+            return False
 
     def numbers(self, name: str) -> list[int]:
         """The numbers that entries of a subfolder have as names, sorted."""
@@ -153,6 +161,21 @@ def read_text(path: Path, expected: str) -> str:
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise RecordError(f"`{path}` cannot be read: {reason}; expected {expected}") from error
+
+
+def _opened(path: str) -> int:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+    try:
+        return os.open(path, flags, 0o644)
+    except FileNotFoundError:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        return os.open(path, flags, 0o644)
+
+
+def _write_all(file: int, content: bytes) -> None:
+    """Write until it is all there: a disk that fills up takes a part first, then refuses."""
+    while content:
+        content = content[os.write(file, content) :]
 
 
 @contextmanager
