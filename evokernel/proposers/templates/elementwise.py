@@ -14,7 +14,7 @@ from evokernel.proposers.templates.kernel import (
     targets,
 )
 from evokernel.proposers.templates.lines import Lines
-from evokernel.proposers.templates.styles import style_choices, style_of, thread_count
+from evokernel.proposers.templates.styles import fetched, style_choices, style_of, thread_count
 from evokernel.proposers.templates.sweep import Span, SweepWriter, Work
 
 _SHARE = 16384
@@ -112,4 +112,5 @@ class _Writer:
     def _sweep(self, span: Span) -> None:
         for sweep in self._program.passes:
             writer = SweepWriter(self._program, self._style, self._text)
-            writer.write(Work.of(sweep), span, targets(self._program))
+            work = fetched(Work.of(sweep), self._choices)
+            writer.write(work, span, targets(self._program))

@@ -15,7 +15,7 @@ from evokernel.proposers.templates.kernel import (
     targets,
 )
 from evokernel.proposers.templates.lines import Lines
-from evokernel.proposers.templates.styles import style_choices, style_of, thread_count
+from evokernel.proposers.templates.styles import fetched, style_choices, style_of, thread_count
 from evokernel.proposers.templates.sweep import (
     Span,
     SweepWriter,
@@ -78,7 +78,7 @@ class _Writer:
         passes = self._program.passes
         for number, sweep in enumerate(passes, start=1):
             self._text.add(f"// Sweep {number} of {len(passes)}.")
-            work = Work.of(sweep)
+            work = fetched(Work.of(sweep), self._choices)
             if work.scans:
                 self._in_order(work)
             else:

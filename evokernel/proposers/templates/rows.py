@@ -17,7 +17,7 @@ from evokernel.proposers.templates.kernel import (
 )
 from evokernel.proposers.templates.lines import Lines
 from evokernel.proposers.templates.operators import OPERATORS
-from evokernel.proposers.templates.styles import style_choices, style_of, thread_count
+from evokernel.proposers.templates.styles import fetched, style_choices, style_of, thread_count
 from evokernel.proposers.templates.sweep import (
     WIDEST,
     Span,
@@ -189,7 +189,24 @@ class _Writer:
                 Work.of(sweep).model_copy(update={"keep": keep, "kept": tuple(sorted(ready))})
             )
             ready |= set(keep)
+        return self._fetching(works)
+
+    def _fetching(self, works: list[Work]) -> list[Work]:
+        """The first sweep reads memory and fetches a little ahead; or the one that computes most
+        fetches the next row, so that memory and arithmetic are busy at the same time."""
+        which = self._choices.get("prefetch", "none")
+        if which == "next-row":
+            busiest = max(range(len(works)), key=lambda n: (self._functions(works[n]), n))
+            update = {"fetch": self._program.domain.cols}
+            works[busiest] = works[busiest].model_copy(update=update)
+        elif works:
+            works[0] = fetched(works[0], self._choices)
         return works
+
+    def _functions(self, work: Work) -> int:
+        values = self._program.elements(work.wanted(self._program), work.kept)
+        maps = [v for i in values if isinstance(v := self._program.values[i], Map)]
+        return sum(OPERATORS[v.op].group == "function" for v in maps)
 
     def _sweep(self, work: Work) -> None:
         self._text.extend(carries(self._program, work.scans))

@@ -15,7 +15,7 @@ def style_choices(program: Program) -> tuple[Choice, ...]:
     """How the loops are written: form, unrolling, stores, prefetching, threads."""
     offered = [_form(program)]
     if "vector" in offered[0].values:
-        offered += [_unroll(program), *_stores(program), _prefetch()]
+        offered += [_unroll(program), *_stores(program), _prefetch(program)]
     return (*offered, _threads())
 
 
@@ -26,7 +26,6 @@ def style_of(choices: Mapping[str, Value]) -> Style:
             "form": choices["form"],
             "unroll": choices.get("unroll", 1),
             "streaming": choices.get("stores") == "streaming",
-            "prefetch": choices.get("prefetch", 0),
         }
     )
 
@@ -64,9 +63,18 @@ def _stores(program: Program) -> tuple[Choice, ...]:
     return (Choice(name="stores", options=(Option(value="cached"), streaming), needs=VECTOR),)
 
 
-def _prefetch() -> Choice:
-    ahead = [Option(value=n, technique="software-prefetch") for n in (128, 512)]
-    return Choice(name="prefetch", options=(Option(value=0), *ahead), needs=VECTOR)
+def _prefetch(program: Program) -> Choice:
+    distances: list[Value] = [512]
+    if program.kind == "rows" and len(program.passes) > 1:
+        distances.insert(0, "next-row")
+    ahead = [Option(value=n, technique="software-prefetch") for n in distances]
+    return Choice(name="prefetch", options=(Option(value="none"), *ahead), needs=VECTOR)
+
+
+def fetched(work: Work, choices: Mapping[str, Value]) -> Work:
+    """The work with fetching ahead, where a plan says by how many elements."""
+    distance = choices.get("prefetch", "none")
+    return work.model_copy(update={"fetch": distance}) if isinstance(distance, int) else work
 
 
 def _threads() -> Choice:

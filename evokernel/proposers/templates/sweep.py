@@ -19,6 +19,9 @@ error of long sums near 1e-7, where torch's cascade sums have it (ours)."""
 WIDEST = 16
 """Most lanes that a vector may have: float32 in AVX-512."""
 
+_LINE = 16
+"""Floats in a cache line of 64 bytes."""
+
 _USUAL = 8
 """Lanes by which a row is called long: float32 in AVX2."""
 
@@ -32,8 +35,6 @@ class Style(Frozen):
     """Vectors per step, each with accumulators of its own."""
     streaming: bool = False
     """Stores bypass the caches."""
-    prefetch: int = 0
-    """Elements to fetch ahead of every load; 0 leaves that to the processor."""
 
     @property
     def emitted(self) -> Form:
@@ -53,8 +54,8 @@ class Work(Frozen):
     """Values to read from such buffers instead of computing them."""
     after: tuple[int, ...] = ()
     """Values at rest that are computed once it is complete."""
-    fetch: str = ""
-    """Meanwhile fetch what lies this C++ expression's number of elements ahead; empty for none."""
+    fetch: int = 0
+    """Meanwhile fetch inputs so many elements ahead; 0 leaves that to the processor."""
 
     @classmethod
     def of(cls, sweep: Pass) -> "Work":
@@ -218,6 +219,7 @@ class SweepWriter:
                 self._text.extend(body.statements("c", count="n", first=self._first))
 
     def _step(self, body: "_Body", number: int) -> None:
+        self._text.extend(body.prefetches(number))
         if number == 1:
             self._text.extend(body.statements("c"))
             return
@@ -287,7 +289,6 @@ class _Body:
             self._program, self._wanted, form, known=known, column=column, count=count
         )
         return [
-            *([] if count else self._prefetches(column)),
             *(self._reload(i, column) for i in read),
             *block.lines,
             *(
@@ -327,21 +328,17 @@ class _Body:
                 self._style.emitted, target, names[output.value], count, streaming=streaming
             )
 
-    def _prefetches(self, column: str) -> Iterable[str]:
-        if self._style.form != "vector":
+    def prefetches(self, number: int) -> Iterable[str]:
+        """Fetch ahead what `number` vectors from `c` on will need."""
+        if not self._work.fetch:
             return
-        for place in self._streams():
-            if self._style.prefetch:
-                yield f"__builtin_prefetch({place} + {column} + {self._style.prefetch});"
+        lines = f"for (int k_ = 0; k_ < {number} * LANES; k_ += {_LINE})"
+        for place in streams(self._program):
+            yield f"{lines} __builtin_prefetch({place} + c + {self._work.fetch} + k_);"
 
-    def _streams(self) -> list[str]:
-        """Pointers that this sweep reads afresh in every row."""
-        computed = self._program.elements(self._wanted, self._work.kept)
-        loads = [v for i in computed if isinstance(v := self._program.values[i], Load)]
-        return list(
-            dict.fromkeys(
-                pointer(self._program, v.access)
-                for v in loads
-                if any(v.access.strides) or not self._program.domain.outer
-            )
-        )
+
+def streams(program: Program) -> list[str]:
+    """Pointers to inputs of which every row has its own part."""
+    loads = [v for v in program.values if isinstance(v, Load) and v.access.step]
+    moving = [v for v in loads if any(v.access.strides) or not program.domain.outer]
+    return list(dict.fromkeys(pointer(program, v.access) for v in moving))
