@@ -10,9 +10,7 @@ from evokernel.memory.shelf import Shelf
 
 def pending(shelf: Shelf, watermark: int) -> list[str]:
     """Ids that the index must take in or take out after event `watermark`."""
-    # What is in quarantine never was in the index.
-    waiting = ExperienceStatus.QUARANTINE
-    return [id for id in shelf.changed_after(watermark) if shelf.statuses[id] is not waiting]
+    return [id for id in shelf.changed_after(watermark) if id in shelf.once_active]
 
 
 def catch_up(shelf: Shelf, index: VectorIndex) -> None:

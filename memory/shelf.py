@@ -50,6 +50,8 @@ class Shelf:
         # Dictionaries without values: sets that keep their order, so that choices repeat.
         self._active: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self._quarantined: defaultdict[str, dict[str, None]] = defaultdict(dict)
+        self.once_active: set[str] = set()
+        """Ids of those that are or were active: nothing else can be in the vector index."""
         self._changes: list[tuple[int, str]] = []
         self._rows: dict[str, int] = {}
         self._matrix = np.zeros((0, dimension), dtype=np.float32)
@@ -133,6 +135,7 @@ class Shelf:
         self._quarantined[card.run].pop(id, None)
         if status is ExperienceStatus.ACTIVE:
             self._active[card.backend][id] = None
+            self.once_active.add(id)
         elif status is ExperienceStatus.QUARANTINE:
             self._quarantined[card.run][id] = None
 

@@ -1,6 +1,5 @@
 """Owns `Memory`: the only way to read or change what was learned."""
 
-import json
 import uuid
 from collections.abc import Iterable, Sequence
 from typing import Self
@@ -15,12 +14,13 @@ from evokernel.memory.catch_up import catch_up, pending
 from evokernel.memory.embedding import Embedder, Situation, StructuralEmbedder, label
 from evokernel.memory.experience import Experience, ExperienceStatus
 from evokernel.memory.index import VectorIndex
-from evokernel.memory.journal import Addition, Columns, Journal, Verdict
+from evokernel.memory.journal import Addition, Journal, Verdict
 from evokernel.memory.policies import policy_of
 from evokernel.memory.pool import neighbours
 from evokernel.memory.recaller import Recaller, chosen_ids, read_back
-from evokernel.memory.retrieval import Query, Retrieval, dice
+from evokernel.memory.retrieval import Query, Retrieval
 from evokernel.memory.rewards import Reward
+from evokernel.memory.start_points import StartPoint
 from evokernel.memory.view import View
 from evokernel.opgraph import OpGraph
 
@@ -212,17 +212,9 @@ class Memory(View):
             niche: Its algorithm family, e.g. `online-softmax`; the best of each niche is archived.
             gain: ln(parent / itself) of the step that made it, 0 for a draft: its first value.
         """
+        point = StartPoint(candidate=candidate, median_ms=median_ms, niche=niche, gain=gain)
         with self._lock:
-            self._journal.add_start(
-                {
-                    "run": run,
-                    "step": step,
-                    "candidate": candidate,
-                    "median_ms": median_ms,
-                    "niche": niche,
-                    "gain": gain,
-                }
-            )
+            self._population.enter(run, step, point)
 
     def choose_start(
         self, run: str, step: str, seed: int, k: int = 1, exclude: Sequence[str] = ()
@@ -239,36 +231,13 @@ class Memory(View):
         Returns:
             Hashes, fewer than `k` (or none) where there are no more.
         """
-        key = f"{step} without {' '.join(sorted(exclude))}" if exclude else step
         with self._lock:
-            recorded = self._journal.choice(key)
-            if recorded is None:
-                table = self._starts(run)
-                rng = dice(seed, key, "start point")
-                picks = table.choose(k, self._config.epsilon, rng, exclude)
-                columns: Columns = {
-                    "step": key,
-                    "run": run,
-                    "seed": seed,
-                    "pool": json.dumps({p.candidate: table.value(p) for p in table.points}),
-                    "chosen": json.dumps([pick.model_dump() for pick in picks]),
-                }
-                is_new = self._journal.add_choice(columns)
-                recorded = columns if is_new else self._journal.choice(key) or columns
-            return tuple(pick["candidate"] for pick in json.loads(recorded["chosen"]))
+            return self._population.choose(run, step, seed, k, exclude)
 
     def reward_start(self, run: str, step: str, parent: str, reward: Reward) -> None:
         """Tell a start point how its child did; idempotent by step and parent."""
         with self._lock:
-            self._journal.add_start_reward(
-                {
-                    "run": run,
-                    "step": step,
-                    "candidate": parent,
-                    "feasible": reward.feasible,
-                    "gain": reward.gain,
-                }
-            )
+            self._population.tell(run, step, parent, reward)
 
     # Upkeep
 

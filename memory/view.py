@@ -16,9 +16,10 @@ from evokernel.memory.experience import Entry, Experience, ExperienceStatus, Kin
 from evokernel.memory.index import VectorIndex
 from evokernel.memory.journal import Journal, Vector, rewarded
 from evokernel.memory.lineage import Descendant, descendants
+from evokernel.memory.population import Population
 from evokernel.memory.search import Hit, search
 from evokernel.memory.shelf import Card, Shelf
-from evokernel.memory.start_points import StartPoint, StartTable
+from evokernel.memory.start_points import StartPoint
 from evokernel.memory.stats import Stats, stats_of
 from evokernel.memory.values import Value
 
@@ -42,6 +43,7 @@ class View:
         self._embedder = embedder
         self._shelf = Shelf(journal, embedder.dimension)
         self._values = snapshot.load(journal, config.alpha, config.sigma_floor)
+        self._population = Population(journal, config.epsilon)
         self._embedded: dict[tuple[Situation, str | None], Vector] = {}
         self._lock = RLock()
 
@@ -138,12 +140,12 @@ class View:
     def start_points(self, run: str) -> tuple[StartPoint, ...]:
         """The start points of this run with how their children did, oldest first."""
         with self._lock:
-            return self._starts(run).points
+            return self._population.table(run).points
 
     def archive(self, run: str) -> dict[str, str]:
         """The fastest start point of each niche of this run: niche to hash."""
         with self._lock:
-            return self._starts(run).archive()
+            return self._population.table(run).archive()
 
     def _sync(self) -> None:
         """Take in what this or any other process wrote since the last look."""
@@ -184,18 +186,3 @@ class View:
             vector = self._embedder.embed(situation)
             self._embedded[key] = np.asarray(vector, dtype=np.float32)
         return self._embedded[key]
-
-    def _starts(self, run: str) -> StartTable:
-        points, children = self._journal.starts(run)
-        return StartTable.fold(
-            (
-                StartPoint(
-                    candidate=row.candidate,
-                    median_ms=row.median_ms,
-                    niche=row.niche,
-                    gain=row.gain,
-                )
-                for row in points
-            ),
-            ((row.candidate, row.feasible, row.gain) for row in children),
-        )

@@ -1,0 +1,78 @@
+"""Owns `Population`: the start points of every run, as the journal keeps them."""
+
+import json
+from collections.abc import Sequence
+
+from evokernel.memory.journal import Columns, Journal
+from evokernel.memory.retrieval import dice
+from evokernel.memory.rewards import Reward
+from evokernel.memory.start_points import StartPoint, StartTable
+
+
+class Population:
+    """Enters start points, chooses among them, and tells them how their children did."""
+
+    def __init__(self, journal: Journal, epsilon: float) -> None:
+        self._journal = journal
+        self._epsilon = epsilon
+
+    def enter(self, run: str, step: str, point: StartPoint) -> None:
+        """Write a start point down, once per run and candidate."""
+        self._journal.add_start(
+            {
+                "run": run,
+                "step": step,
+                "candidate": point.candidate,
+                "median_ms": point.median_ms,
+                "niche": point.niche,
+                "gain": point.gain,
+            }
+        )
+
+    def choose(
+        self, run: str, step: str, seed: int, k: int, exclude: Sequence[str]
+    ) -> tuple[str, ...]:
+        """Choose, or answer with the choice that was written down for this step and `exclude`."""
+        key = f"{step} without {' '.join(sorted(exclude))}" if exclude else step
+        recorded = self._journal.choice(key)
+        if recorded is None:
+            table = self.table(run)
+            picks = table.choose(k, self._epsilon, dice(seed, key, "start point"), exclude)
+            columns: Columns = {
+                "step": key,
+                "run": run,
+                "seed": seed,
+                "pool": json.dumps({p.candidate: table.value(p) for p in table.points}),
+                "chosen": json.dumps([pick.model_dump() for pick in picks]),
+            }
+            is_new = self._journal.add_choice(columns)
+            recorded = columns if is_new else self._journal.choice(key) or columns
+        return tuple(pick["candidate"] for pick in json.loads(recorded["chosen"]))
+
+    def tell(self, run: str, step: str, parent: str, reward: Reward) -> None:
+        """Write down how a child did, once per step and parent."""
+        self._journal.add_start_reward(
+            {
+                "run": run,
+                "step": step,
+                "candidate": parent,
+                "feasible": reward.feasible,
+                "gain": reward.gain,
+            }
+        )
+
+    def table(self, run: str) -> StartTable:
+        """The start points of one run with their children."""
+        points, children = self._journal.starts(run)
+        return StartTable.fold(
+            [
+                StartPoint(
+                    candidate=row.candidate,
+                    median_ms=row.median_ms,
+                    niche=row.niche,
+                    gain=row.gain,
+                )
+                for row in points
+            ],
+            [(row.candidate, row.feasible, row.gain) for row in children],
+        )
