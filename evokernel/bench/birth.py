@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import sys
+import tempfile
 import traceback
 from typing import NoReturn
 
@@ -120,6 +121,7 @@ def _settle(scratch: str) -> None:
     os.chdir(scratch)
     places = ("HOME", "TMPDIR", "XDG_CACHE_HOME", "TORCH_EXTENSIONS_DIR", "TRITON_CACHE_DIR")
     os.environ.update(dict.fromkeys(places, scratch))
+    tempfile.tempdir = scratch  # the server may have asked for the folder already
 
 
 def _follow_parent(parent: int, number: int) -> None:

@@ -16,7 +16,7 @@ from evokernel.bench.messages import Fault, Faulted, Protections
 from evokernel.bench.process import Process
 from evokernel.bench.scratch import Scratch
 from evokernel.bench.verdict import verdict
-from evokernel.bench.wire import BrokenWire, Message, Wire
+from evokernel.bench.wire import BadFrame, BrokenWire, Message, Wire
 from evokernel.compilers import Artefact, BuildFailure, KernelSource
 from evokernel.errors import WorkerError
 from evokernel.evaluation import Diagnostic, Status
@@ -28,7 +28,7 @@ Reply = tuple[Message, tuple[int, ...]]
 MAX_BUILDS = 64
 """Kernels that one worker may ask for."""
 _TICK_S = 0.25  # how often the scratch folder is looked at
-_STATUS_S = 2.0  # how long the reaper may take to say how the worker ended
+_STATUS_S = 1.0  # how long the reaper may take to say how the worker ended
 _DEATH_S = 15.0
 _SURVIVES = {
     *(Status.RUNTIME_ERROR, Status.INVALID_SOURCE, Status.WRONG_STRUCTURE),
@@ -144,6 +144,8 @@ class Contact:
         try:
             while (frame := self._wire.take()) is None:
                 self._watch(end)
+        except BadFrame as error:
+            self.give_up(Status.CRASHED, f"it sent {error}")
         except BrokenWire:
             self._died()
         return frame

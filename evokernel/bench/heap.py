@@ -8,11 +8,13 @@ use left it.
 import contextlib
 import ctypes
 import gc
+from collections.abc import Iterator
 
 import torch
 
-_MAX_BLOCKS = 64
-_MAX_POISON = 1 << 30  # bytes
+_SMALL = 4096  # bytes
+_MAX_BLOCKS = 256  # of one size
+_MAX_POISON = 1 << 30  # bytes of one size
 
 
 class _Mallinfo2(ctypes.Structure):
@@ -22,20 +24,32 @@ class _Mallinfo2(ctypes.Structure):
 
 
 _libc = ctypes.CDLL(None)
+_M_PERTURB = -6  # see mallopt(3)
 _has_mallinfo = hasattr(_libc, "mallinfo2")
 if _has_mallinfo:
     _libc.mallinfo2.restype = _Mallinfo2
 
 
-def poison(sizes: tuple[int, ...]) -> None:
-    """Fill the free memory that allocations of these sizes (bytes) would get with 0xFF.
+@contextlib.contextmanager
+def poisoned(sizes: tuple[int, ...]) -> Iterator[None]:
+    """Let allocations of these sizes (bytes) within the block start with contents that show.
 
-    0xFF is NaN in every float type and -1 in every signed integer. At least two blocks of each
-    size are taken, and more until the heap has to grow: then no free block keeps other contents.
+    Free memory is filled with 0xFF, NaN in every float type and -1 in every signed integer: at least
+    two blocks of each size, and more until the heap has to grow, for then no free block keeps other
+    contents. Small blocks come from too many places for that. If there are such sizes, the
+    allocator fills everything that it hands out with 0x7F, 3.4e38 in float32, 2139062143 in int32.
     """
     for size in sorted(set(sizes), reverse=True):
-        if size > 0:
+        if size >= _SMALL:
             _fill_free_blocks(size)
+    has_small = any(0 < size < _SMALL for size in sizes)
+    if has_small:
+        _libc.mallopt(_M_PERTURB, 0x7F ^ 0xFF)  # allocated memory gets the complement
+    try:
+        yield
+    finally:
+        if has_small:
+            _libc.mallopt(_M_PERTURB, 0)
 
 
 def flush(buffer: torch.Tensor) -> None:

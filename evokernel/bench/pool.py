@@ -50,6 +50,7 @@ class WorkerPool:
         preload: Modules that servers import beside torch, e.g. `cupy`; they must not start threads
             or run operators.
         path: Folders added to the servers' module search path.
+        base: Folder for scratch folders; None is the system's folder for temporary files.
     """
 
     def __init__(
@@ -58,12 +59,13 @@ class WorkerPool:
         isolation: str = "full",
         preload: tuple[str, ...] = (),
         path: tuple[Path, ...] = (),
+        base: Path | None = None,
     ) -> None:
         self._cache = cache.resolve()
         self._isolation = isolation
         self._preload = preload
         self._path = path
-        self._base = Path(tempfile.mkdtemp(prefix="evokernel-"))
+        self._base = Path(tempfile.mkdtemp(prefix="evokernel-", dir=base))
         self._servers: dict[tuple[int, bool], WarmServer] = {}
         self._workers: list[Worker] = []
         self._is_closed = False

@@ -114,7 +114,7 @@ class Package:
             BadTree: The tree is damaged.
         """
         pairs = zip(self.flats() if flats is None else flats, self.layouts, strict=True)
-        return trees.decode(self.tree, [f.as_strided(p.shape, p.strides) for f, p in pairs])
+        return trees.decode(self.tree, [_strided(flat, layout) for flat, layout in pairs])
 
     def close(self) -> None:
         """Give up the memory; tensors already made of it stay valid. Idempotent."""
@@ -235,6 +235,13 @@ def _write(file: int, offset: int, address: int, count: int) -> None:
 def _flat(whole: torch.Tensor, layout: Layout) -> torch.Tensor:
     part = whole[layout.offset : layout.offset + layout.bytes]
     return part.view(DTYPES[layout.dtype])
+
+
+def _strided(flat: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """A tensor of its own on the memory of `flat`; torch would know `as_strided` for a view."""
+    plain = torch.empty(0, dtype=flat.dtype)
+    storage, start = flat.untyped_storage(), flat.storage_offset()
+    return plain.set_(storage, start, layout.shape, layout.strides)
 
 
 def _check_sealed(file: int, size: int) -> None:

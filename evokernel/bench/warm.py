@@ -194,8 +194,14 @@ def _environment(threads: int, home: Path, inductor: Path | None) -> dict[str, s
         "GLIBC_TUNABLES": _ALLOCATOR,
     }
     if inductor is not None:
-        # One compile thread: more would be processes of their own.
-        own |= {"TORCHINDUCTOR_CACHE_DIR": str(inductor), "TORCHINDUCTOR_COMPILE_THREADS": "1"}
+        own |= {
+            "TORCHINDUCTOR_CACHE_DIR": str(inductor),
+            "TMPDIR": str(inductor),  # on import it derives the folder of precompiled headers
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",  # more would be processes of their own
+            # Else every worker starts interpreters, seconds, to try each instruction set again
+            # that the processor's flags already grant.
+            "TORCHINDUCTOR_VEC_ISA_OK": "1",
+        }
     return passed | own
 
 

@@ -22,7 +22,11 @@ _LENGTH = struct.Struct("!I")
 
 
 class BrokenWire(Exception):
-    """The other side closed the connection or does not speak our language."""
+    """The other side closed the connection."""
+
+
+class BadFrame(BrokenWire):
+    """The other side does not speak our language."""
 
 
 class Wire:
@@ -71,7 +75,7 @@ class Wire:
         """Wait for the next frame, however long that takes.
 
         Raises:
-            BrokenWire: The other side is gone or sent what is no frame.
+            BrokenWire: The other side is gone, or sent what is no frame (`BadFrame`).
         """
         self._socket.settimeout(None)
         while (frame := self.take()) is None:
@@ -100,13 +104,13 @@ class Wire:
         """The next complete frame among what was read, with its files; None if there is none yet.
 
         Raises:
-            BrokenWire: What was read is no frame.
+            BadFrame: What was read is no frame.
         """
         if len(self._bytes) < _LENGTH.size:
             return None
         (length,) = _LENGTH.unpack_from(self._bytes)
         if length > self._limit:
-            raise BrokenWire(f"a frame of {length} bytes; at most {self._limit} are allowed")
+            raise BadFrame(f"a frame of {length} bytes; at most {self._limit} are allowed")
         end = _LENGTH.size + length
         if len(self._bytes) < end:
             return None
@@ -122,7 +126,7 @@ class Wire:
 
     def _take_files(self, count: object) -> tuple[int, ...]:
         if not isinstance(count, int) or not 0 <= count <= len(self._files):
-            raise BrokenWire("a frame announces files that did not come")
+            raise BadFrame("a frame announces files that did not come")
         return tuple(self._files.popleft() for _ in range(count))
 
 
@@ -136,7 +140,7 @@ def _parse(body: bytes) -> Message:
     try:
         message = json.loads(body)
     except (ValueError, RecursionError) as error:
-        raise BrokenWire("a frame that is not JSON") from error
+        raise BadFrame("a frame that is not JSON") from error
     if not isinstance(message, dict):
-        raise BrokenWire("a frame that is not an object")
+        raise BadFrame("a frame that is not an object")
     return message
