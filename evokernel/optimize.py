@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evokernel.attempt import Attempt
-from evokernel.bench import Evaluator
+from evokernel.bench import Evaluator, Say
 from evokernel.config import MemoryConfig, RunConfig
 from evokernel.errors import ConfigError, EvoKernelError, RecordError
 from evokernel.evaluation import Interval, Promotion
@@ -100,9 +100,10 @@ def optimize(
     proposer.check(task, graph, config.backend)
     with ExitStack() as stack:
         # Before the run folder: what the user has to repair first must leave no run behind.
-        judge = stack.enter_context(evaluator or _evaluator(task, config))
+        say = _Voice()
+        judge = stack.enter_context(evaluator or _evaluator(task, config, say))
         memory = memory or _shared_memory(config, stack)
-        record = RunRecord.create(config, task, graph, environment(), clock)
+        record = say.record = RunRecord.create(config, task, graph, environment(), clock)
         stack.enter_context(_kept(record))
         record.on_event = on_event
         record.event("began", run=record.id, path=str(record.path), task=task.name)
@@ -141,7 +142,7 @@ def resume(
         require_checkpoint(record)
         config, task, graph = record.config, record.task(), record.graph()
         proposer = proposer or _proposer(config)
-        judge = stack.enter_context(evaluator or _evaluator(task, config))
+        judge = stack.enter_context(evaluator or _evaluator(task, config, _Voice(record)))
         memory = memory or _shared_memory(config, stack)
         stack.enter_context(_kept(record))
         record.on_event = on_event
@@ -231,10 +232,21 @@ def _proposer(config: RunConfig) -> Proposer:
     return TemplateProposer()
 
 
-def _evaluator(task: Task, config: RunConfig) -> Evaluator:
+def _evaluator(task: Task, config: RunConfig, say: Say) -> Evaluator:
     from evokernel.bench.evaluator import LocalEvaluator
 
-    return LocalEvaluator(task, config.bench, config.backend)
+    return LocalEvaluator(task, config.bench, config.backend, say)
+
+
+class _Voice:
+    """Lets the evaluator, which is made before the run folder, say what it is doing."""
+
+    def __init__(self, record: RunRecord | None = None) -> None:
+        self.record = record
+
+    def __call__(self, text: str) -> None:
+        if self.record is not None:
+            self.record.event("phase", text=text)
 
 
 def _shared_memory(config: RunConfig, stack: ExitStack) -> "Memory | None":

@@ -1,10 +1,18 @@
 """Owns the contract of the trusted measurement: `Evaluator`, and the records it answers with."""
 
+from collections.abc import Callable
 from typing import Any, Protocol, Self
 
 from evokernel.attempt import Candidate
 from evokernel.evaluation import Evaluation, Promotion
 from evokernel.frozen import Frozen
+
+Say = Callable[[str], None]
+"""Told in a few words what takes time now, e.g. `preparing torch.compile`."""
+
+
+def silent(text: str) -> None:
+    """Tell nobody."""
 
 
 class Baseline(Frozen):

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from evokernel.bench import Say, silent
 from evokernel.bench.disturbance import Disturbance, device_lock, wait_for_quiet
 from evokernel.bench.peaks import Peaks
 from evokernel.compilers import Compiler
@@ -121,16 +122,18 @@ class DeviceFacts(Frozen):
         return (
             f"{self.name}, {self.threads} threads, {inside.best:.0f} GB/s in cache, "
             f"{outside.best:.0f} GB/s from memory, {self.gflops:.0f} GFLOP/s"
+            f"{'' if self.quiet else ' (measured on a busy machine: too low)'}"
         )
 
 
-def device_facts(cache: Path, threads: int, compiler: Compiler) -> DeviceFacts:
+def device_facts(cache: Path, threads: int, compiler: Compiler, say: Say = silent) -> DeviceFacts:
     """The facts of this machine, from the cache folder or measured now (2 to 3 seconds).
 
     Args:
         cache: Folder that keeps them.
         threads: Threads that a kernel may use.
         compiler: Builds the measuring kernel.
+        say: Told when it is measured.
 
     Raises:
         CompilerMissing: The measuring kernel cannot be built.
@@ -143,23 +146,27 @@ def device_facts(cache: Path, threads: int, compiler: Compiler) -> DeviceFacts:
         found = None
     if found is not None and found.format == FORMAT and (found.quiet or _is_recent(path)):
         return found
-    return measure_again(cache, threads, compiler, found)
+    say("measuring memory and arithmetic rates of this machine")
+    with device_lock(CPU, LOCK_S):
+        return measure_again(cache, threads, compiler, found)
 
 
 def measure_again(
     cache: Path, threads: int, compiler: Compiler, known: DeviceFacts | None = None
 ) -> DeviceFacts:
-    """Measure the peaks now, keep the better of both looks, and write them to the cache folder."""
+    """Measure the peaks now, keep the better of both looks, and write them to the cache folder.
+
+    The caller holds the device lock.
+    """
     peaks = Peaks(compiler)
     l2_bytes, l3_bytes = _cache_bytes()
-    with device_lock(CPU, LOCK_S):
-        noise: Disturbance | None = wait_for_quiet(QUIET_S)
-        rates = tuple(
-            Rates(working_set=size, copy_rate=copy, read_rate=read, fill_rate=fill)
-            for size in _working_sets(l2_bytes * threads, l3_bytes, _memory_bytes())
-            for copy, read, fill in [peaks.bandwidth(size, threads, SLICE_S)]
-        )
-        gflops = peaks.multiply_add(threads, 2 * SLICE_S)
+    noise: Disturbance | None = wait_for_quiet(QUIET_S)
+    rates = tuple(
+        Rates(working_set=size, copy_rate=copy, read_rate=read, fill_rate=fill)
+        for size in _working_sets(l2_bytes * threads, l3_bytes, _memory_bytes())
+        for copy, read, fill in [peaks.bandwidth(size, threads, SLICE_S)]
+    )
+    gflops = peaks.multiply_add(threads, 2 * SLICE_S)
     facts = DeviceFacts(
         name=_processor_name(),
         threads=threads,
@@ -173,6 +180,15 @@ def measure_again(
     )
     _write(_path(cache, threads, compiler), facts)
     return facts
+
+
+def _rates(peaks: Peaks, size: int, threads: int, is_quiet: bool) -> Rates:
+    """Rates with all threads; on a busy machine those of one thread may be better."""
+    found = peaks.bandwidth(size, threads, SLICE_S)
+    if not is_quiet:
+        found = tuple(map(max, found, peaks.bandwidth(size, 1, SLICE_S)))
+    copy, read, fill = found
+    return Rates(working_set=size, copy_rate=copy, read_rate=read, fill_rate=fill)
 
 
 def _better(new: tuple[Rates, ...], old: tuple[Rates, ...]) -> tuple[Rates, ...]:

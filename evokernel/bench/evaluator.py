@@ -9,7 +9,16 @@ from typing import Self
 
 from evokernel import __version__
 from evokernel.attempt import Backend, Candidate
-from evokernel.bench import Baseline, Claim, Facts, contract, profiler, promotion
+from evokernel.bench import (
+    Baseline,
+    Claim,
+    Facts,
+    Say,
+    contract,
+    profiler,
+    promotion,
+    silent,
+)
 from evokernel.bench.messages import Faulted, Loaded
 from evokernel.bench.opponents import Opponents
 from evokernel.bench.pool import Worker
@@ -35,12 +44,15 @@ class LocalEvaluator:
         task: What candidates are for.
         config: How they are judged.
         backend: The language of their kernels.
+        say: Told in a few words what begins now.
 
     Raises:
         ConfigError: Another backend than `cpp`.
     """
 
-    def __init__(self, task: Task, config: BenchConfig, backend: Backend = "cpp") -> None:
+    def __init__(
+        self, task: Task, config: BenchConfig, backend: Backend = "cpp", say: Say = silent
+    ) -> None:
         if backend != "cpp":
             raise ConfigError(
                 f"backend `{backend}` cannot be measured here yet; expected `cpp`, kernels for the "
@@ -48,6 +60,7 @@ class LocalEvaluator:
             )
         self.task = task
         self.config = config
+        self._say = say
         self._session: Session | None = None
         self._opponents: Opponents | None = None
         self._waiting: dict[str, tuple[Worker, Loaded, float]] = {}
@@ -133,7 +146,7 @@ class LocalEvaluator:
     def _ready(self) -> tuple[Session, Opponents]:
         """The session, begun at the first need."""
         if self._session is None or self._opponents is None:
-            self._session = Session(self.task, self.config)
+            self._session = Session(self.task, self.config, self._say)
             self._opponents = Opponents(self._session)
         return self._session, self._opponents
 
@@ -167,6 +180,7 @@ class LocalEvaluator:
                 "its parameters have other names or shapes than the reference's: its weights are "
                 "those of its own constructor under the same seed"
             )
+        self._say("checking the results")
         with tally.phase("verify"):
             failure = trials.before(worker)
         tally.add(correctness=trials.correctness(), log=worker.log)
@@ -191,6 +205,7 @@ class LocalEvaluator:
             raced = race(session, worker, others)
         if raced.failure is not None and raced.timing is None and not raced.kept:
             return tally.failed(raced.failure)
+        self._say("checking the results again")
         with tally.phase("verify"):
             failure = trials.after(worker, raced.kept) or raced.failure
         tally.add(correctness=trials.correctness(), log=worker.log)

@@ -63,6 +63,7 @@ class Opponents:
         began = time.monotonic()
         session = self._session
         case = session.oracle.timed_cases()[0]
+        session.say(f"preparing the baseline {'torch.compile' if name == 'compile' else name}")
         self._workers.pop(name, None)
         try:
             worker, _ = session.fork_reference("compile" if name == "compile" else "eager")

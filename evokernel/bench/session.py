@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import random
 import secrets
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Literal
 
 from evokernel.attempt import Candidate
+from evokernel.bench import Say, families, silent, timing
 from evokernel.bench import device as devices
-from evokernel.bench import families, timing
 from evokernel.bench.device import CPU, DeviceFacts
 from evokernel.bench.disturbance import device_lock
 from evokernel.bench.messages import Loaded, WorkerSpec
@@ -20,6 +21,7 @@ from evokernel.bench.reference import free_bytes
 from evokernel.bench.timing import Pace
 from evokernel.compilers.cpp import CppCompiler
 from evokernel.config import BenchConfig
+from evokernel.errors import WorkerError
 from evokernel.opgraph import CaptureFailed, OpGraph, capture
 from evokernel.program import Program
 from evokernel.task import Task
@@ -42,20 +44,23 @@ class Session:
     Args:
         task: What candidates are for.
         config: How they are judged.
+        say: Told in a few words what begins now.
 
     Raises:
         TaskError: The task's file fails.
         CompilerMissing: No compiler answers.
     """
 
-    def __init__(self, task: Task, config: BenchConfig) -> None:
+    def __init__(self, task: Task, config: BenchConfig, say: Say = silent) -> None:
         self.task = task
         self.config = config
+        self.say = say
         self.threads = config.threads or len(os.sched_getaffinity(0))
         self.secret = secrets.randbits(62) if config.seed is None else config.seed
         self.rng = random.Random(f"{self.secret}/order")
         self.compiler = CppCompiler(config.cache, timeout_s=config.compile_s)
         self._stack = ExitStack()
+        say("starting the measuring processes")
         self.pool = self._stack.enter_context(WorkerPool(config.cache))
         self.pool.warm(self.threads)
         try:
@@ -68,8 +73,9 @@ class Session:
         self.program: Program = self.task.program()
         self.graph, self.graph_note = _captured(self.program)
         self.device: DeviceFacts = devices.device_facts(
-            self.config.cache, self.threads, self.compiler
+            self.config.cache, self.threads, self.compiler, self.say
         )
+        self.say("computing what is right")
         self.oracle = Oracle(
             self.program, self.secret, self.graph, min(BUDGET_BYTES, free_bytes() // 8)
         )
@@ -85,16 +91,31 @@ class Session:
     @property
     def pace(self) -> Pace:
         """How long to measure, and how calm it must be."""
-        return timing.QUICK if self.config.measurement == "quick" else timing.STANDARD
+        if self.config.measurement == "quick":
+            return timing.QUICK
+        return replace(timing.STANDARD, quiet_s=self.config.quiet_s)
 
     @property
     def min_bytes(self) -> int | None:
         """Bytes that any implementation of the timed workload moves; None if unknown."""
         return self.graph.min_bytes if self.graph is not None else None
 
-    def lock(self) -> AbstractContextManager[float]:
-        """The device lock, to be held while anything is timed."""
-        return device_lock(CPU, LOCK_S)
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """The device lock, to be held while anything is timed.
+
+        Raises:
+            WorkerError: The lock stayed taken.
+        """
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(device_lock(CPU, 0.0))
+            except WorkerError:
+                self.say("waiting for another EvoKernel process that measures on this machine")
+                stack.enter_context(device_lock(CPU, LOCK_S))
+            waits = self.pace.quiet_s > 0
+            self.say("measuring, as soon as the machine is quiet" if waits else "measuring")
+            yield
 
     def fork(self, candidate: Candidate) -> tuple[Worker, Loaded]:
         """A fresh worker with the candidate loaded.
