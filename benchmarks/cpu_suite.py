@@ -1,0 +1,136 @@
+"""Optimises every built-in task with the templates and measures what came out once more.
+
+For each task: one run with a memory of its own, then a second look by new processes, so that no
+number is one that its own selection flattered. The best kernel is timed alternately with eager and
+with torch.compile, and, in at least three pairs of fresh processes, with the first feasible draft.
+
+    python benchmarks/cpu_suite.py [TASK ...] [--attempts 12] [--out results/cpu_suite.json]
+
+Tasks that the result file already holds are skipped, so that an interrupted suite goes on where it
+stopped. Run it on a quiet machine. Beside the JSON it writes the same as a table, `.txt`.
+"""
+
+import argparse
+import json
+import math
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from evokernel.attempt import Attempt
+from evokernel.bench import Claim
+from evokernel.bench.evaluator import LocalEvaluator
+from evokernel.config import BenchConfig, Budget, MemoryConfig, RunConfig, SearchConfig
+from evokernel.evaluation import Evaluation, Interval
+from evokernel.optimize import RunResult, environment, optimize
+from evokernel.record import RunRecord
+from evokernel.task import Task
+
+Row = dict[str, Any]
+
+
+def first_draft(result: RunResult) -> Attempt:
+    """The first feasible attempt of a run."""
+    attempts = RunRecord.open(result.path).attempts()
+    return next(a for a in attempts if a.median_ms is not None)
+
+
+def second_look(task: Task, result: RunResult) -> tuple[Evaluation, Interval | None]:
+    """The best kernel once more: against the baselines, and against the run's first draft."""
+    assert result.best is not None, f"`{task.name}`: the run found no feasible kernel"
+    best, draft = result.best.proposal.candidate, first_draft(result).proposal.candidate
+    with LocalEvaluator(task, BenchConfig()) as evaluator:
+        verdict = evaluator.verify(best)
+        if best.sha == draft.sha:
+            return verdict, Interval(value=1.0, low=1.0, high=1.0)
+        (look,) = evaluator.promote((Claim(candidate=best, parent=draft, kind="edit"),))
+    return verdict, look.ratio
+
+
+def measured(name: str, attempts: int, seed: int, folder: Path) -> Row:
+    """One task's row: the run, then the second look."""
+    task = Task.load(name)
+    config = RunConfig(
+        task=name,
+        runs=folder / "runs",
+        budget=Budget(attempts=attempts),
+        search=SearchConfig(seed=seed),
+        memory=MemoryConfig(path=folder / "memory"),
+    )
+    result = optimize(task, config)
+    verdict, over_draft = second_look(task, result)
+    row: Row = {
+        "task": name,
+        "status": str(verdict.status),
+        "attempts": result.attempts,
+        "seconds": round(result.seconds, 1),
+        "techniques": list(result.best.proposal.techniques) if result.best else [],
+        "over_draft": plain(over_draft),
+    }
+    if verdict.timing:
+        row |= {"ms": verdict.timing.median_ms, "roofline": verdict.timing.roofline_share}
+        row |= {s.against: plain(s.ratio) for s in verdict.timing.speedups}
+    return row
+
+
+def plain(interval: Interval | None) -> list[float] | None:
+    """Value, low and high, rounded for reading."""
+    return (
+        [round(x, 4) for x in (interval.value, interval.low, interval.high)] if interval else None
+    )
+
+
+def geometric_mean(rows: list[Row], column: str) -> tuple[float, int]:
+    """Geometric mean of a column and the number of rows that have it."""
+    values = [row[column][0] for row in rows if row.get(column)]
+    return (math.exp(sum(map(math.log, values)) / len(values)), len(values)) if values else (0.0, 0)
+
+
+def table(rows: list[Row]) -> str:
+    """The rows and their means as text."""
+    head = f"{'task':24}{'status':10}{'ms':>8}{'eager':>22}{'compile':>22}{'first draft':>22}"
+    lines = [head, *map(line, rows)]
+    for column in ("eager", "compile", "over_draft"):
+        mean, count = geometric_mean(rows, column)
+        lines.append(f"geometric mean of {column}: {mean:.3f}x over {count} of {len(rows)} tasks")
+    lowest = min((row["eager"][0], row["task"]) for row in rows if row.get("eager"))
+    lines.append(f"lowest against eager: {lowest[0]:.3f}x ({lowest[1]})")
+    return "\n".join(lines) + "\n"
+
+
+def line(row: Row) -> str:
+    """One row as text."""
+    cells = [f"{row['task']:24}{row['status']:10}{row.get('ms', math.nan):8.2f}"]
+    for column in ("eager", "compile", "over_draft"):
+        value = row.get(column)
+        cells.append(f"{value[0]:.2f}x [{value[1]:.2f}, {value[2]:.2f}]" if value else "-")
+    return cells[0] + "".join(f"{cell:>22}" for cell in cells[1:])
+
+
+def main() -> None:
+    """Run the suite and write its results after each task."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("tasks", nargs="*", help="built-in tasks; all by default")
+    parser.add_argument("--attempts", type=int, default=12)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cpu_suite.json"))
+    options = parser.parse_args()
+    done: list[Row] = json.loads(options.out.read_text())["rows"] if options.out.exists() else []
+    for name in options.tasks or Task.names():
+        if any(row["task"] == name for row in done):
+            continue
+        # A memory of its own for each task: what is shown here is the search, not the transfer.
+        with tempfile.TemporaryDirectory() as folder:
+            done.append(measured(name, options.attempts, options.seed, Path(folder)))
+        options.out.parent.mkdir(parents=True, exist_ok=True)
+        command = f"cpu_suite.py --attempts {options.attempts} --seed {options.seed}"
+        head = {"command": command}
+        text = json.dumps(head | {"environment": environment(), "rows": done}, indent=1)
+        options.out.write_text(text + "\n")
+        options.out.with_suffix(".txt").write_text(table(done))
+        print(line(done[-1]), flush=True)
+    print(table(done))
+
+
+if __name__ == "__main__":
+    main()
