@@ -8,7 +8,7 @@ comments how it will be judged, so a test reads from top to bottom:
     # bound_by: memory         what its profile will say
     # techniques: a b          what its proposal will say
     # spoiled: 2               so many evaluations are spoiled by the machine first
-    # promotes: no             its claims do not hold in fresh processes
+    # promotes: no             its claims do not hold in fresh processes; `spoiled`: no answer
 """
 
 import random
@@ -290,9 +290,10 @@ class FakeEvaluator:
     def promote(self, claims: tuple[Claim, ...]) -> tuple[Promotion, ...]:
         """Confirm every claim whose candidate does not forbid it."""
         self._begin("promote")
-        for claim in claims:
+        answered = [c for c in claims if _marker(c.candidate, "promotes") != "spoiled"]
+        for claim in answered:
             self.log.add("promote", f"{claim.kind} {claim.candidate.sha}")
-        return tuple(_promotion(claim) for claim in claims)
+        return tuple(_promotion(claim) for claim in answered)
 
     def _begin(self, call: str) -> None:
         if self._before:

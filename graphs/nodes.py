@@ -5,13 +5,15 @@ for once, a kernel measured once and a reward given once, however often a resume
 """
 
 from collections.abc import Callable
+from itertools import groupby
 from typing import TypeVar
 
 from langgraph.runtime import Runtime
 
 from evokernel.attempt import Attempt, Candidate, Proposal, Stage, Usage
+from evokernel.bench import Claim
 from evokernel.errors import WorkerError
-from evokernel.evaluation import Evaluation, Status
+from evokernel.evaluation import Evaluation, Promotion, Status
 from evokernel.frozen import Frozen
 from evokernel.graphs import claims, learning, selection
 from evokernel.graphs.budget import spent
@@ -288,14 +290,23 @@ def promote(state: State, runtime: Runtime[Services]) -> State:
     only = None if state.get("reason") else record.attempt(state["number"])
     if open_claims := claims.pending(record, only):
         record.event("promoting", claims=len(open_claims))
-        answers = services.evaluator.promote(open_claims)
-        record.save_promotions(answers)
+        answers = _answers(services, open_claims)
         held = sum(answer.holds for answer in answers)
-        record.event("promoted", claims=len(answers), hold=held)
-    for index, answers in enumerate(record.batches(), start=1):
+        record.event("promoted", claims=len(open_claims), answered=len(answers), hold=held)
+    for index, batch in enumerate(record.batches(), start=1):
         # Each time all of them: memory counts a step once, and a batch may have been stored just
         # before the process was killed.
-        services.memory.promote(record.id, answers, f"{record.id}/promotion-{index}")
+        services.memory.promote(record.id, batch, f"{record.id}/promotion-{index}")
     if best := record.best():
         record.save_best(best)
     return {"is_best": False}
+
+
+def _answers(services: Services, open_claims: tuple[Claim, ...]) -> list[Promotion]:
+    """Store the answers kernel by kernel, so that a kill costs one; a spoiled claim stays open."""
+    answers: list[Promotion] = []
+    for _, group in groupby(open_claims, key=lambda claim: claim.candidate.sha):
+        if batch := services.evaluator.promote(tuple(group)):
+            services.record.save_promotions(batch)
+            answers += batch
+    return answers

@@ -14,7 +14,7 @@ from evokernel.attempt import Stage
 from evokernel.config import Budget, MemoryConfig, RunConfig, SearchConfig
 from evokernel.errors import ConfigError, EvoKernelError, RecordError, WorkerError
 from evokernel.evaluation import Status
-from evokernel.graphs import nodes
+from evokernel.graphs import claims, nodes
 from evokernel.graphs.budget import node_limit
 from evokernel.graphs.selection import Plan
 from evokernel.graphs.state import Services, State, plain, require_plain
@@ -251,6 +251,16 @@ def test_new_best_is_promoted_alone(tmp_path, memory):
     second = given.record.attempts()[1].proposal.candidate.sha
     promoted = [line for line in calls(given).lines() if line.startswith("promote")]
     assert promoted == [f"promote kernel {second}", f"promote edit {second}"]
+
+
+def test_claim_that_the_machine_spoiled_stays_open(tmp_path, memory):
+    given = services(tmp_path, memory, fake_kernel(3.0, promotes="spoiled"), fake_kernel(2.0))
+    step(given, *STEPS)
+    step(given, *STEPS)
+    step(given, lambda state, runtime: {"reason": "enough"}, nodes.promote)
+    assert len(claims.pending(given.record)) == 1
+    statuses = [entry.status for entry in memory.list(kind="kernel")]
+    assert sorted(statuses) == [ExperienceStatus.ACTIVE, ExperienceStatus.QUARANTINE]
 
 
 def test_repeated_candidate_is_not_judged_again(tmp_path, memory):
