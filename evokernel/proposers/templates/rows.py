@@ -87,8 +87,10 @@ def kept(program: Program, which: Value) -> tuple[int, ...]:
     repeated = [i for i in program.repeated() if program.values[i].dtype == "float32"]
     pool = [i for i in repeated if which == "all" or is_dear(program, i)]
     found: set[int] = set()
-    for sweep in program.passes[1:]:
-        found |= _met_first(program, Work.of(sweep).wanted(program), set(pool))
+    computed: set[int] = set()
+    for sweep in program.passes:
+        found |= _met_first(program, Work.of(sweep).wanted(program), computed & set(pool))
+        computed |= set(sweep.values)
     return tuple(sorted(found))
 
 
@@ -192,8 +194,11 @@ class _Writer:
         return self._fetching(works)
 
     def _fetching(self, works: list[Work]) -> list[Work]:
-        """The first sweep reads memory and fetches a little ahead; or the one that computes most
-        fetches the next row, so that memory and arithmetic are busy at the same time."""
+        """Let one sweep fetch ahead.
+
+        The first one reads memory and may fetch a little ahead; or the one that computes most
+        fetches the next row, so that memory and arithmetic are busy at the same time.
+        """
         which = self._choices.get("prefetch", "none")
         if which == "next-row":
             busiest = max(range(len(works)), key=lambda n: (self._functions(works[n]), n))
