@@ -12,7 +12,8 @@ _SECTION = re.compile(
     r"^// (scalar )?section (\w+)(?:: needs ([\w ,]+))?(?:: for (\w+))?\n", re.MULTILINE
 )
 _INCLUDES = "".join(
-    f"#include <{name}>\n" for name in ("cmath", "cstdint", "cstring", "limits", "type_traits")
+    f"#include <{name}>\n"
+    for name in ("cmath", "cstdint", "cstring", "limits", "type_traits", "utility")
 )
 _INTRINSICS = "#if defined(__x86_64__)\n#include <immintrin.h>\n#endif\n"
 

@@ -165,14 +165,41 @@ inline void stream_fence() {
 
 // section booleans: needs core: for bool
 typedef uint8_t Bytes __attribute__((vector_size(LANES)));
+// Intrinsics where there are some: compilers take the conversions apart, lane by lane.
+inline M widened(Bytes bytes) {
+#if defined(__AVX512F__)
+  return (Ints)_mm512_cvtepu8_epi32((__m128i)bytes) != 0;
+#elif defined(__AVX2__) && defined(__FMA__)
+  int64_t all;
+  std::memcpy(&all, &bytes, sizeof all);
+  return (Ints)_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(all)) != 0;
+#else
+  return __builtin_convertvector(bytes, Ints) != 0;
+#endif
+}
+inline Bytes narrowed(M m) {
+#if defined(__AVX512F__)
+  return (Bytes)_mm512_cvtepi32_epi8((__m512i)(m.v & 1));
+#elif defined(__AVX2__) && defined(__FMA__)
+  const __m256i ones = (__m256i)(m.v & 1);
+  const __m128i low = _mm256_castsi256_si128(ones), high = _mm256_extracti128_si256(ones, 1);
+  const __m128i words = _mm_packs_epi32(low, high);
+  const int64_t all = _mm_cvtsi128_si64(_mm_packs_epi16(words, words));
+  Bytes bytes;
+  std::memcpy(&bytes, &all, sizeof bytes);
+  return bytes;
+#else
+  return __builtin_convertvector(m.v & 1, Bytes);
+#endif
+}
 inline M load_mask_first(const bool* p, int64_t n) {
   Bytes bytes{};
   std::memcpy(&bytes, p, n);
-  return __builtin_convertvector(bytes, Ints) != 0;
+  return widened(bytes);
 }
 inline M load_mask(const bool* p) { return load_mask_first(p, LANES); }
 inline void store_first(bool* p, M m, int64_t n) {
-  const Bytes bytes = __builtin_convertvector(m.v & 1, Bytes);
+  const Bytes bytes = narrowed(m);
   std::memcpy(p, &bytes, n);
 }
 inline void store(bool* p, M m) { store_first(p, m, LANES); }
@@ -190,35 +217,47 @@ inline V each_lane(V a, V b, F function) {
   return a;
 }
 
-// section reduction: needs core
+// section moves: needs core
+// Lane i gets lane i + STEP, from the front again behind the last one.
+template <int STEP, int... I>
+inline V turned(V a, std::integer_sequence<int, I...>) {
+  return __builtin_shufflevector(a.v, a.v, ((I + STEP) % LANES)...);
+}
+// Lane i gets lane i - STEP of `a`; the first STEP lanes are those of `front`.
+template <int STEP, int... I>
+inline V moved_up(V a, V front, std::integer_sequence<int, I...>) {
+  return __builtin_shufflevector(front.v, a.v, (I < STEP ? I : LANES + I - STEP)...);
+}
+using Lanes = std::make_integer_sequence<int, LANES>;
+
+// section reduction: needs moves
 // All lanes to one number, in a fixed order: halves against each other.
-template <class F>
+template <int WIDTH = LANES / 2, class F>
 inline float fold_lanes(V a, F combine) {
-  float lane[LANES];
-  store(lane, a);
-  for (int width = LANES / 2; width > 0; width /= 2) {
-    for (int i = 0; i < width; ++i) lane[i] = combine(lane[i], lane[i + width]);
+  if constexpr (WIDTH == 0) {
+    return a.v[0];
+  } else {
+    return fold_lanes<WIDTH / 2>(combine(a, turned<WIDTH>(a, Lanes{})), combine);
   }
-  return lane[0];
 }
 inline float reduce_sum(V a) {
-  return fold_lanes(a, [](float x, float y) { return x + y; });
+  return fold_lanes(a, [](V x, V y) { return x + y; });
 }
 inline float reduce_prod(V a) {
-  return fold_lanes(a, [](float x, float y) { return x * y; });
+  return fold_lanes(a, [](V x, V y) { return x * y; });
 }
 inline float reduce_max(V a) {
-  return fold_lanes(a, [](float x, float y) { return x > y || x != x ? x : y; });
+  return fold_lanes(a, [](V x, V y) { return maximum(x, y); });
 }
 inline float reduce_min(V a) {
-  return fold_lanes(a, [](float x, float y) { return x < y || x != x ? x : y; });
+  return fold_lanes(a, [](V x, V y) { return minimum(x, y); });
 }
 // NaN may be lost.
 inline float reduce_fmax(V a) {
-  return fold_lanes(a, [](float x, float y) { return x > y ? x : y; });
+  return fold_lanes(a, [](V x, V y) { return fast_max(x, y); });
 }
 inline float reduce_fmin(V a) {
-  return fold_lanes(a, [](float x, float y) { return x < y ? x : y; });
+  return fold_lanes(a, [](V x, V y) { return fast_min(x, y); });
 }
 inline bool reduce_any(M m) {
   int32_t found = 0;
@@ -227,17 +266,15 @@ inline bool reduce_any(M m) {
 }
 inline bool reduce_all(M m) { return !reduce_any(!m); }
 
-// section prefix: needs core
+// section prefix: needs moves
 // Running reductions over the lanes: lane i holds lanes 0 to i together, in log2(LANES) steps.
-template <class F>
+template <int STEP = 1, class F>
 inline V scan_lanes(V a, float neutral, F combine) {
-  for (int step = 1; step < LANES; step *= 2) {
-    float lane[2 * LANES];
-    store(lane, neutral);
-    store(lane + LANES, a);
-    a = combine(load(lane + LANES - step), a);
+  if constexpr (STEP == LANES) {
+    return a;
+  } else {
+    return scan_lanes<2 * STEP>(combine(moved_up<STEP>(a, neutral, Lanes{}), a), neutral, combine);
   }
-  return a;
 }
 inline V scan_sum(V a) {
   return scan_lanes(a, 0.0f, [](V x, V y) { return x + y; });
