@@ -115,7 +115,7 @@ class Board:
                 self.best = Row(
                     number=attempt.number,
                     stage=attempt.proposal.stage,
-                    change=_change(attempt.proposal.changed, attempt.proposal.techniques, ""),
+                    change=change_of(attempt.proposal.changed, attempt.proposal.techniques, ""),
                     status=attempt.evaluation.status,
                     median_ms=attempt.median_ms,
                     speedups=speedups,
@@ -137,7 +137,7 @@ class Board:
         self.phase = "choosing another step"
 
     def _proposed(self, event: Event) -> None:
-        change = _change(event["changed"], event["techniques"], event["rationale"])
+        change = change_of(event["changed"], event["techniques"], event["rationale"])
         self._update(change=change)
         self.phase = "compiling"
 
@@ -207,7 +207,8 @@ def _inputs(graph: OpGraph | None) -> str:
     return ", ".join(f"{spec.dtype} [{' x '.join(map(str, spec.shape))}]" for spec in specs)
 
 
-def _change(
-    changed: tuple[str, ...] | list[str], techniques: tuple[str, ...] | list[str], else_: str
+def change_of(
+    changed: tuple[str, ...] | list[str], techniques: tuple[str, ...] | list[str], rationale: str
 ) -> str:
-    return ", ".join(changed or techniques) or else_
+    """What a candidate brings: the change to its parent, else its techniques, else the reason."""
+    return ", ".join(changed or techniques) or rationale.rstrip(".")

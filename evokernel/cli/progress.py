@@ -78,11 +78,16 @@ class PlainView:
         """Print what the event changed."""
         lines = getattr(self, f"_{event['kind']}", lambda event: ())(event)
         phase = self._board.phase
-        if event["kind"] in _SLOW and phase != self._said:
+        if self._is_news(event) and phase != self._said:
             lines = (*lines, f"{phase} ...")
         self._said = phase
         for line in lines:
             print(f"{event['elapsed']:7.1f} s  {line}", flush=True)
+
+    def _is_news(self, event: Event) -> bool:
+        """Whether the phase now begun has no other line, and may take long."""
+        is_preparing = self._board.row is None or phase_waits(self._board.phase)
+        return event["kind"] == "began" or (event["kind"] == "phase" and is_preparing)
 
     def _began(self, event: Event) -> tuple[str, ...]:
         setting = self._board.setting
@@ -131,8 +136,9 @@ class PlainView:
         return ("stopped",)
 
 
-_SLOW = {"began", "phase"}
-"""Events after which something begins that takes long and has no line of its own."""
+def phase_waits(phase: str) -> bool:
+    """Whether nothing happens but waiting for others."""
+    return phase.startswith("waiting")
 
 
 def headline(setting: Setting) -> tuple[str, ...]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from rich.text import Text
 
 from evokernel.attempt import Attempt
+from evokernel.cli.board import change_of
 from evokernel.cli.wording import counted, duration, folded, milliseconds, times, with_interval
 from evokernel.evaluation import Interval, Promotion, Speedup
 from evokernel.record import RunRecord
@@ -62,14 +63,22 @@ class Summary:
             return f"{name}: no kernel passed yet", "bold yellow"
         if self._best is None:
             return f"{name}: no kernel passed", "bold red"
-        known = [n for n in BASELINES if self._ratio(n)]
-        wins = [BASELINES[n] for n in known if (ratio := self._ratio(n)) and ratio.low > 1]
-        others = [BASELINES[n] for n in known if BASELINES[n] not in wins]
-        if not wins:
-            return f"{name}: right, but not faster than {' or '.join(others)}", "bold yellow"
-        if others:
-            return f"{name}: faster than {wins[0]}, but not than {others[0]}", "bold yellow"
-        return f"{name}: faster than {' and '.join(wins)}", "bold green"
+        outcomes = [(n, self._outcome(n)) for n in BASELINES if self._ratio(n)]
+        said = "; ".join(
+            f"{how} {' and '.join(BASELINES[n] for n, other in outcomes if other == how)}"
+            for how in _OUTCOMES
+            if how in dict(outcomes).values()
+        )
+        won = {how for _, how in outcomes} == {_OUTCOMES[0]}
+        return f"{name}: {said or 'right, but not timed'}", "bold green" if won else "bold yellow"
+
+    def _outcome(self, name: str) -> str:
+        ratio = self._ratio(name)
+        assert ratio is not None
+        faster, same, slower = _OUTCOMES
+        if ratio.low > 1 + self._record.config.bench.margin:
+            return faster
+        return slower if ratio.high < 1 else same
 
     def _facts(self) -> list[tuple[str, str]]:
         spent = f"{counted(len(self._attempts), 'attempt')} in {duration(self._spent)}"
@@ -156,7 +165,7 @@ class Summary:
 
     def _step(self, attempt: Attempt, parent: Attempt | None) -> str:
         proposal = attempt.proposal
-        change = ", ".join(proposal.changed or proposal.techniques) or proposal.rationale
+        change = change_of(proposal.changed, proposal.techniques, proposal.rationale)
         if attempt.median_ms is None:
             return f"{proposal.stage}: {change}: {attempt.evaluation.status}"
         said = f"{proposal.stage}: {change}: {milliseconds(attempt.median_ms)}"
@@ -197,6 +206,7 @@ class Summary:
         return first.ratio if first else None
 
 
+_OUTCOMES = ("faster than", "not measurably faster than", "slower than")
 _INDENT = 13
 """Columns of the names at the left."""
 
