@@ -104,6 +104,8 @@ class BenchConfig(Frozen):
     """Wall limit of one compiler call, seconds."""
     run_s: float = Field(default=60.0, gt=0)
     """Wall limit of one phase of a candidate's worker, seconds."""
+    quiet_s: float = Field(default=20.0, ge=0)
+    """How long the standard measurement waits for a moment in which nothing else runs, seconds."""
     memory_bytes: int = Field(default=0, ge=0)
     """Memory limit of a CPU worker; 0 is derived from the task and the free memory."""
     cache: Path = Field(default_factory=lambda: home() / "cache")

@@ -162,11 +162,12 @@ def measure_again(
     l2_bytes, l3_bytes = _cache_bytes()
     noise: Disturbance | None = wait_for_quiet(QUIET_S)
     rates = tuple(
-        Rates(working_set=size, copy_rate=copy, read_rate=read, fill_rate=fill)
+        _rates(peaks, size, threads, noise is None)
         for size in _working_sets(l2_bytes * threads, l3_bytes, _memory_bytes())
-        for copy, read, fill in [peaks.bandwidth(size, threads, SLICE_S)]
     )
     gflops = peaks.multiply_add(threads, 2 * SLICE_S)
+    if noise is not None:
+        gflops = max(gflops, threads * peaks.multiply_add(1, SLICE_S))
     facts = DeviceFacts(
         name=_processor_name(),
         threads=threads,

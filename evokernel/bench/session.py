@@ -7,6 +7,7 @@ import random
 import secrets
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import Literal
 
 from evokernel.attempt import Candidate

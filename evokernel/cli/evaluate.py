@@ -1,0 +1,236 @@
+"""Owns `evokernel evaluate`: judge one candidate and print the five answers with their evidence."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.text import Text
+
+from evokernel.attempt import Candidate
+from evokernel.bench import Baseline
+from evokernel.cli import options
+from evokernel.cli.wording import counted, folded, milliseconds, with_interval
+from evokernel.config import BenchConfig
+from evokernel.errors import ConfigError
+from evokernel.evaluation import Contract, Correctness, Evaluation, Speedup, Status, Timing
+from evokernel.frozen import Frozen
+from evokernel.task import Task
+
+CONTRACTS = {"own": "own_kernels_only", "library": "library_allowed"}
+_INDENT = 12
+_LOG_LINES = 20
+_SHOWN = 6
+
+
+class Report(Frozen):
+    """What `--json` prints."""
+
+    task: str
+    """Name of the task."""
+    candidate: str
+    """Path of the candidate."""
+    evaluation: Evaluation
+    baselines: tuple[Baseline, ...]
+    notes: tuple[str, ...]
+    """What is missing or limited for this task."""
+
+
+def evaluate(
+    candidate: Annotated[
+        Path, typer.Argument(metavar="CANDIDATE", help="A Python file with `ModelNew`.")
+    ],
+    task: Annotated[
+        str, typer.Option(metavar="TASK", help="Name of a built-in task, or path of a task file.")
+    ],
+    contract: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            callback=lambda value: value and options.one_of("--contract", CONTRACTS)(value),
+            help="Who may compute: own (own kernels only) or library.  [default: the task's, else "
+            "library]",
+        ),
+    ] = None,
+    quick: options.Quick = False,
+    threads: options.Threads = 0,
+    as_json: options.AsJson = False,
+) -> None:
+    """Judge one candidate: does it compile, is it right, is it its own work, is it faster.
+
+    Exit code 1: it did not pass.
+
+    Example: evokernel evaluate my_softmax.py --task softmax
+    """
+    source = _read(candidate)
+    chosen = _with_contract(Task.load(task), contract)
+    config = BenchConfig(
+        contract="library_allowed", measurement="quick" if quick else "standard", threads=threads
+    )
+    report = _judge(candidate, source, chosen, config)
+    if as_json:
+        typer.echo(report.model_dump_json(indent=2))
+    else:
+        _show(report)
+    if report.evaluation.status is not Status.PASSED:
+        raise typer.Exit(1)
+
+
+def _judge(path: Path, source: str, task: Task, config: BenchConfig) -> Report:
+    from evokernel.bench.evaluator import LocalEvaluator
+
+    candidate = Candidate(source=source, backend="cpp")
+    with LocalEvaluator(task, config) as evaluator:
+        baselines = evaluator.baselines()
+        evaluation = evaluator.compile(candidate) or evaluator.verify(candidate)
+        return Report(
+            task=task.name,
+            candidate=str(path),
+            evaluation=evaluator.profile(candidate, evaluation),
+            baselines=baselines,
+            notes=evaluator.notes,
+        )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(
+            f"cannot read the candidate `{path}`: {reason}; expected a Python file with `ModelNew`"
+        ) from error
+
+
+def _with_contract(task: Task, contract: str | None) -> Task:
+    """The task under the contract that the command names."""
+    if contract is None:
+        return task
+    changed = task.options.model_copy(update={"contract": CONTRACTS[contract]})
+    return task.model_copy(update={"options": changed})
+
+
+def _show(report: Report) -> None:
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    width = console.width if console.is_terminal else None
+    text = Text()
+    evaluation = report.evaluation
+    passed = evaluation.status is Status.PASSED
+    headline = f"{report.candidate} on {report.task}: {evaluation.status.value}"
+    text.append(folded(headline, width) + "\n", "bold green" if passed else "bold red")
+    if evaluation.reason:
+        text.append(folded(evaluation.reason, width, 2) + "\n")
+    for name, line in _lines(report):
+        text.append(folded(line, width, _INDENT, f"  {name}") + "\n")
+    for diagnostic in evaluation.diagnostics[:_SHOWN]:
+        where = ":".join(str(part) for part in (diagnostic.file, diagnostic.line) if part)
+        message = f"{diagnostic.severity}: {diagnostic.message}"
+        text.append(folded(f"{where}: {message}" if where else message, width, 2) + "\n", "red")
+        if diagnostic.excerpt:
+            text.append(f"    {diagnostic.excerpt.strip()}\n")
+    if evaluation.log.strip() and not passed:
+        tail = evaluation.log.rstrip().splitlines()[-_LOG_LINES:]
+        text.append("\n".join(f"  | {line}" for line in tail) + "\n", "dim")
+    console.print(text, end="")
+
+
+def _lines(report: Report) -> list[tuple[str, str]]:
+    evaluation = report.evaluation
+    lines = [
+        ("compiles", _compiles(evaluation)),
+        *_right(evaluation.correctness),
+        *_contract(evaluation.contract),
+        *_faster(evaluation.timing),
+        *_time(evaluation),
+        *(("baseline", _baseline(baseline)) for baseline in report.baselines),
+        ("measured", f"{evaluation.measurement} on {evaluation.device} by {evaluation.harness}"),
+    ]
+    return lines + [("note", note) for note in _notes(report)]
+
+
+def _compiles(evaluation: Evaluation) -> str:
+    match evaluation.compiles:
+        case True:
+            return f"yes ({evaluation.seconds.get('compile', 0.0):.1f} s in the compiler)"
+        case False:
+            return "no"
+    return "not tried"
+
+
+def _right(found: Correctness | None) -> list[tuple[str, str]]:
+    if found is None:
+        return [("right", "not tried")]
+    answer = "yes" if found.is_right else "no"
+    inputs = (
+        f"{counted(found.comparisons, 'output')} compared on {', '.join(found.families)} inputs"
+    )
+    if len(found.workloads) > 1:
+        inputs += f" of {counted(len(found.workloads), 'workload')}"
+    worst = f"largest error {found.worst_ratio:.3g} of what is allowed"
+    lines = [("right", f"{answer}; {inputs}; {worst}"), ("", found.tolerance)]
+    return lines + [("", mismatch.detail) for mismatch in found.mismatches]
+
+
+def _contract(found: Contract | None) -> list[tuple[str, str]]:
+    if found is None:
+        return [("contract", "not tried"), ("coverage", "not tried")]
+    own = f"own kernels: {', '.join(found.own_kernels) or 'none seen'}"
+    library = f"library: {', '.join(found.library_calls) or 'no computing operator'}"
+    kept = "kept" if found.is_kept else "not kept"
+    share = "unknown" if found.coverage is None else f"{found.coverage:.0%}"
+    return [
+        ("contract", f"{kept} ({found.policy}); {own}; {library}"),
+        ("coverage", f"{share} of the call inside its own kernels"),
+    ]
+
+
+def _faster(timing: Timing | None) -> list[tuple[str, str]]:
+    if timing is None:
+        return [("faster", "not timed")]
+    lines = [("" if n else "faster", _ratio(s)) for n, s in enumerate(timing.speedups)]
+    return [*lines, ("", "in brackets: 95 % interval of alternating measurements")]
+
+
+def _ratio(speedup: Speedup) -> str:
+    answer = "no difference that can be told"
+    if speedup.is_faster:
+        answer = "yes"
+    elif speedup.is_slower:
+        answer = "no, slower"
+    return (
+        f"{answer}: {with_interval(speedup.ratio)} against {speedup.against} "
+        f"({milliseconds(speedup.opponent_ms)})"
+    )
+
+
+def _time(evaluation: Evaluation) -> list[tuple[str, str]]:
+    timing, profile = evaluation.timing, evaluation.profile
+    if timing is None:
+        return []
+    figure = (
+        f"{milliseconds(timing.median_ms)} a call, median of {timing.samples} "
+        f"({timing.dropped} disturbed ones dropped, spread {timing.spread:.1%}), "
+        f"{counted(timing.threads, 'thread')}, {timing.cache_state} caches"
+    )
+    lines = [("time", figure)]
+    if timing.peak_bytes is not None:
+        lines.append(("memory", f"{timing.peak_bytes / 2**20:.1f} MiB extra at the peak"))
+    if profile is not None:
+        share = "" if profile.roofline_share is None else f", {profile.roofline_share:.0%} of it"
+        lines.append(("roofline", f"bound by {profile.bound_by}{share}"))
+    return lines
+
+
+def _baseline(baseline: Baseline) -> str:
+    return (
+        f"{baseline.name} {milliseconds(baseline.median_ms)} alone (prepared in "
+        f"{baseline.seconds:.1f} s)"
+    )
+
+
+def _notes(report: Report) -> tuple[str, ...]:
+    evaluation = report.evaluation
+    found = [*report.notes]
+    for part in (evaluation.correctness, evaluation.timing, evaluation.profile):
+        found += part.notes if part else ()
+    return tuple(dict.fromkeys(found))

@@ -1,0 +1,412 @@
+"""The verdict on whole candidates: honest kernels beside wrong ones, each status, the command."""
+
+import json
+import subprocess
+import sys
+import textwrap
+from collections.abc import Iterator
+
+import pytest
+
+from evokernel.attempt import Candidate
+from evokernel.bench import Claim
+from evokernel.bench.evaluator import LocalEvaluator
+from evokernel.cli import main
+from evokernel.config import BenchConfig
+from evokernel.errors import ConfigError, TaskError
+from evokernel.evaluation import Evaluation, Status
+from evokernel.task import Task
+
+ROWS, COLUMNS = 37, 515
+
+TASK = f"""
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
+        self.shift = nn.Parameter(torch.randn({COLUMNS}))
+
+    def forward(self, x):
+        return torch.softmax(self.scale * x + self.shift, -1)
+
+
+def get_inputs():
+    return [torch.randn({ROWS}, {COLUMNS})]
+
+
+def get_init_inputs():
+    return [0.5]
+"""
+
+KERNEL = r"""
+#include <cmath>
+#include <cstdint>
+
+extern "C" void softmax(const float* x, const float* shift, float* y, float scale, int64_t rows,
+                        int64_t columns) {
+#pragma omp parallel for
+  for (int64_t r = 0; r < rows; ++r) {
+    const float* in = x + r * columns;
+    float* out = y + r * columns;
+    float top = -INFINITY, sum = 0;
+    bool is_nan = false;
+    for (int64_t c = 0; c < columns; ++c) {
+      const float v = out[c] = scale * in[c] + shift[c];
+      is_nan |= v != v;
+      top = v > top ? v : top;
+    }
+    if (is_nan) top = NAN;
+    for (int64_t c = 0; c < columns; ++c) sum += out[c] = std::exp(out[c] - top);
+    for (int64_t c = 0; c < LAST; ++c) out[c] /= sum;
+  }
+}
+"""
+
+
+def module(body: str, top: str = "", init: str = "pass") -> Candidate:
+    """A candidate whose `forward` has this body."""
+    source = f"""
+import torch
+from torch import nn
+{textwrap.dedent(top)}
+
+class ModelNew(nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
+        self.shift = nn.Parameter(torch.randn({COLUMNS}))
+{textwrap.indent(textwrap.dedent(init), " " * 8)}
+
+    def forward(self, x):
+{textwrap.indent(textwrap.dedent(body), " " * 8)}
+"""
+    return Candidate(source=source, backend="cpp")
+
+
+def own(last: str = "columns", after: str = "return y", kernel: str = KERNEL) -> Candidate:
+    """A candidate with a C++ kernel of its own."""
+    source = kernel.replace("LAST", last)
+    top = f"from evokernel.jit import cpp_module\nbuilt = cpp_module({source!r})"
+    call = "y = torch.empty_like(x)\nbuilt.softmax(x, self.shift, y, self.scale, *x.shape)\n"
+    return module(call + after, top)
+
+
+LIBRARY = "y = torch.softmax(self.scale * x + self.shift, -1)\n"
+
+HONEST = {
+    "own": own(),
+    "library": module(LIBRARY + "return y"),
+    "by hand": module(
+        """
+        z = x * self.scale + self.shift
+        e = (z - z.amax(-1, keepdim=True)).exp()
+        return e / e.sum(-1, keepdim=True)
+        """
+    ),
+}
+
+WRONG = {
+    "zeros": (module("return torch.zeros_like(x)"), Status.WRONG_VALUES),
+    "mean": (module("return torch.full_like(x, 1 / x.shape[-1])"), Status.WRONG_VALUES),
+    "tail": (own("columns - 1"), Status.WRONG_VALUES),
+    "axis": (
+        module("return torch.softmax(self.scale * x + self.shift, 0)"),
+        Status.WRONG_VALUES,
+    ),
+    "bf16": (module(LIBRARY + "return y.bfloat16().float()"), Status.WRONG_VALUES),
+    "unwritten": (module("return torch.empty_like(x)"), Status.WRONG_VALUES),
+    "no maximum": (
+        module("e = (x * self.scale + self.shift).exp()\nreturn e / e.sum(-1, keepdim=True)"),
+        Status.WRONG_VALUES,
+    ),
+    "nan lost": (module(LIBRARY + "return y.nan_to_num()"), Status.WRONG_VALUES),
+    "computed late": (
+        module(
+            LIBRARY + "x.copy_(y)\nreturn x",
+        ),
+        Status.INPUT_MODIFIED,
+    ),
+    "input": (module(LIBRARY + "x.zero_()\nreturn y"), Status.INPUT_MODIFIED),
+    "dtype": (module(LIBRARY + "return y.double()"), Status.WRONG_DTYPE),
+    "shape": (module(LIBRARY + "return y[:, 1:]"), Status.WRONG_STRUCTURE),
+    "strides": (module(LIBRARY + "return y.t().contiguous().t()"), Status.WRONG_STRUCTURE),
+    "tuple": (module(LIBRARY + "return (y,)"), Status.WRONG_STRUCTURE),
+    "lazy": (
+        module(
+            LIBRARY + "return y.as_subclass(Lazy)",
+            "class Lazy(torch.Tensor):\n    pass",
+        ),
+        Status.WRONG_STRUCTURE,
+    ),
+    "unsteady": (
+        module(
+            LIBRARY + "self.calls += 1\nreturn y * (1 + 2e-7 * (self.calls % 2))",
+            init="self.calls = 0",
+        ),
+        Status.NONDETERMINISTIC,
+    ),
+    "right once": (
+        module(
+            LIBRARY + "self.calls += 1\nreturn y if self.calls < 14 else y * 1.1",
+            init="self.calls = 0",
+        ),
+        Status.WRONG_VALUES,
+    ),
+    "replayed": (
+        module(
+            """
+            key = x.data_ptr()
+            if key not in self.known:
+                self.known[key] = torch.softmax(self.scale * x + self.shift, -1)
+            return self.known[key].clone()
+            """,
+            init="self.known = {}",
+        ),
+        Status.WRONG_VALUES,
+    ),
+}
+
+FAULTY = {
+    "syntax": (Candidate(source="def (", backend="cpp"), Status.INVALID_SOURCE),
+    "no class": (Candidate(source="x = 1", backend="cpp"), Status.INVALID_SOURCE),
+    "kernel": (own(kernel=KERNEL.replace("std::exp", "exq")), Status.COMPILE_ERROR),
+    "raises": (module("return self.absent"), Status.RUNTIME_ERROR),
+    "crashes": (module("return ctypes.string_at(0)", "import ctypes"), Status.CRASHED),
+    "leaves": (module("os._exit(0)", "import os"), Status.CRASHED),
+    "memory": (module("return torch.ones(1 << 40)"), Status.OUT_OF_MEMORY),
+    "floods": (
+        module("while True:\n    print('flood' * 1000, flush=True)"),
+        Status.OUTPUT_LIMIT,
+    ),
+}
+
+
+@pytest.fixture(scope="module")
+def task(tmp_path_factory: pytest.TempPathFactory) -> Task:
+    path = tmp_path_factory.mktemp("task") / "shifted_softmax.py"
+    path.write_text(TASK)
+    return Task.load(path)
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> BenchConfig:
+    return BenchConfig(
+        measurement="quick",
+        contract="library_allowed",
+        baselines=("eager",),
+        cache=tmp_path_factory.mktemp("cache"),
+        compile_s=60,
+    )
+
+
+@pytest.fixture(scope="module")
+def evaluator(task: Task, config: BenchConfig) -> Iterator[LocalEvaluator]:
+    with LocalEvaluator(task, config) as opened:
+        yield opened
+
+
+def judge(evaluator: LocalEvaluator, candidate: Candidate) -> Evaluation:
+    return evaluator.compile(candidate) or evaluator.verify(candidate)
+
+
+@pytest.mark.parametrize("name", HONEST)
+def test_honest_candidates_pass(evaluator, task, name):
+    candidate = HONEST[name]
+    found = judge(evaluator, candidate)
+    assert (found.status, found.reason) == (Status.PASSED, "")
+    assert (found.candidate, found.task) == (candidate.sha, task.sha)
+    assert found.correctness is not None
+    assert found.correctness.worst_ratio < 1
+    assert {"normal", "special", "denormal", "timed"} <= set(found.correctness.families)
+    assert found.timing is not None
+    assert found.timing.median_ms > 0
+    speedup = found.timing.against("eager")
+    assert speedup is not None
+    assert speedup.ratio.low <= speedup.ratio.value <= speedup.ratio.high
+    assert found.contract is not None
+    assert bool(found.contract.own_kernels) == (name == "own")
+    assert found.device == evaluator.facts().device
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_candidates_are_caught(evaluator, name):
+    candidate, status = WRONG[name]
+    found = judge(evaluator, candidate)
+    assert found.status is status, found.reason
+    assert found.reason
+    assert found.timing is None
+    assert found.correctness is not None
+    assert not found.correctness.is_right
+    assert found.correctness.mismatches
+
+
+@pytest.mark.parametrize("name", FAULTY)
+def test_faulty_candidates_have_their_status(evaluator, name):
+    candidate, status = FAULTY[name]
+    found = judge(evaluator, candidate)
+    assert found.status is status, (found.reason, found.log)
+    assert found.reason
+
+
+def test_a_good_candidate_passes_after_all_that(evaluator):
+    assert judge(evaluator, HONEST["own"]).status is Status.PASSED
+
+
+def test_messages_name_the_place(evaluator):
+    broken = judge(evaluator, FAULTY["kernel"][0])
+    assert broken.compiles is False
+    assert broken.diagnostics[0].file == "kernel_0.cpp"
+    assert "exq" in broken.diagnostics[0].message
+    tail = judge(evaluator, WRONG["tail"][0])
+    assert tail.correctness is not None
+    (mismatch,) = tail.correctness.mismatches
+    assert mismatch.worst_index is not None
+    assert mismatch.worst_index[1] == COLUMNS - 1
+    assert mismatch.wrong == ROWS
+
+
+def test_a_verdict_needs_no_compile_call(evaluator):
+    assert evaluator.verify(HONEST["own"]).status is Status.PASSED
+
+
+def test_the_profile_places_it_under_the_roofline(evaluator):
+    passed = evaluator.profile(HONEST["own"], evaluator.verify(HONEST["own"]))
+    assert passed.profile is not None
+    assert passed.profile.roofline_share is not None
+    assert passed.profile.gbytes_per_s is not None
+    failed = judge(evaluator, WRONG["zeros"][0])
+    assert evaluator.profile(WRONG["zeros"][0], failed).profile is None
+
+
+def test_promotion_looks_again_in_fresh_processes(evaluator):
+    child, parent = HONEST["own"], HONEST["by hand"]
+    claims = (
+        Claim(candidate=child, parent=None, kind="kernel"),
+        Claim(candidate=child, parent=parent, kind="edit"),
+        Claim(candidate=child, parent=parent, kind="fix"),
+        Claim(candidate=WRONG["right once"][0], parent=None, kind="kernel"),
+    )
+    kernel, edit, fix, wrong = evaluator.promote(claims)
+    assert (kernel.claim, kernel.holds, kernel.processes) == ("kernel", True, 3)
+    assert (edit.parent, edit.holds) == (parent.sha, True)
+    assert kernel.ratio is not None
+    assert edit.ratio is not None
+    assert (fix.claim, fix.holds, fix.ratio) == ("fix", True, None)
+    assert (wrong.holds, wrong.ratio) == (False, None)
+    assert wrong.reason
+
+
+def test_own_kernels_only(task, config):
+    strict = config.model_copy(update={"contract": "own_kernels_only"})
+    with LocalEvaluator(task, strict) as evaluator:
+        assert judge(evaluator, HONEST["own"]).status is Status.PASSED
+        found = judge(evaluator, HONEST["library"])
+        assert found.status is Status.CONTRACT
+        assert "aten._softmax.default" in found.reason
+        assert found.correctness is not None
+        assert found.correctness.is_right
+        both = judge(evaluator, own(after="return y * 1.0"))
+        assert both.status is Status.CONTRACT
+        assert both.contract is not None
+        assert both.contract.own_kernels == ("softmax",)
+        moved = judge(evaluator, own(after="return y.clone()"))
+        assert moved.status is Status.PASSED
+
+
+def test_limits_of_time(task, config):
+    hurried = config.model_copy(update={"compile_s": 2.0, "run_s": 3.0})
+    slow = "constexpr long f(long n) { return n < 2 ? n : f(n - 1) + f(n - 2); }\n"
+    slow += "constexpr long g = f(60);\n"
+    with LocalEvaluator(task, hurried) as evaluator:
+        stuck = judge(evaluator, module("while True:\n    pass"))
+        assert stuck.status is Status.TIMEOUT
+        kernel = KERNEL + slow
+        top = f"from evokernel.jit import cpp_module\nbuilt = cpp_module({kernel!r}, {FLAGS!r})"
+        found = judge(evaluator, module("return x", top))
+        assert found.status is Status.COMPILE_TIMEOUT, found.reason
+        assert found.compiles is False
+
+
+FLAGS = ("-fconstexpr-ops-limit=2000000000", "-fconstexpr-loop-limit=2000000000")
+
+
+def test_a_busy_machine_is_a_status_not_a_number(task, config):
+    """As many busy loops as cores, twice: nothing can be measured, and nothing is claimed."""
+    standard = config.model_copy(update={"measurement": "standard", "quiet_s": 0.2})
+    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
+    try:
+        with LocalEvaluator(task, standard) as evaluator:
+            found = judge(evaluator, HONEST["own"])
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+    assert found.status is Status.INFRASTRUCTURE
+    assert "busy" in found.reason
+    assert found.timing is None
+    assert not found.status.is_charged
+
+
+def test_another_backend_is_refused(task, config):
+    with pytest.raises(ConfigError, match="`cuda`"):
+        LocalEvaluator(task, config, backend="cuda")
+
+
+def test_a_reference_that_raises_is_the_tasks_fault(config):
+    broken = Task.from_source(TASK.replace("self.scale * x", "self.absent * x"), "broken")
+    with LocalEvaluator(broken, config) as evaluator, pytest.raises(TaskError, match="absent"):
+        evaluator.baselines()
+
+
+def test_several_workloads_and_nested_outputs(config):
+    source = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, pair, power):
+        x, label = pair["x"], pair["label"]
+        return x ** power, {"rows": x.sum(-1), "label": label + 1}
+
+
+def get_inputs():
+    return [{"x": torch.randn(8, 100), "label": torch.arange(8)}, 2]
+
+
+def get_workloads():
+    return [{"name": "odd", "inputs": [{"x": torch.randn(3, 7), "label": torch.arange(3)}, 3]}]
+"""
+    nested = Task.from_source(source, "nested")
+    right = source.replace("Model(", "ModelNew(")
+    fixed = right.replace("x ** power", "x * x")
+    with LocalEvaluator(nested, config) as evaluator:
+        good = evaluator.verify(Candidate(source=right, backend="cpp"))
+        assert good.status is Status.PASSED, good.reason
+        assert good.correctness is not None
+        assert good.correctness.workloads == ("default", "odd")
+        bad = evaluator.verify(Candidate(source=fixed, backend="cpp"))
+        assert bad.status is Status.WRONG_VALUES
+        assert "`odd`" in bad.reason
+
+
+def test_the_command_prints_five_answers(tmp_path, capsys):
+    path, candidate = tmp_path / "task.py", tmp_path / "kernel.py"
+    path.write_text(TASK)
+    candidate.write_text(HONEST["own"].source)
+    arguments = ["evaluate", str(candidate), "--task", str(path), "--quick"]
+    assert main(arguments) == 0
+    shown = capsys.readouterr().out
+    for word in ("passed", "compiles", "right", "contract", "coverage", "faster", "against eager"):
+        assert word in shown
+    candidate.write_text(WRONG["tail"][0].source)
+    assert main([*arguments, "--json", "--contract", "own"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert report["evaluation"]["status"] == "wrong_values"
+    assert {baseline["name"] for baseline in report["baselines"]} <= {"eager", "compile"}
+    assert main(["evaluate", str(tmp_path / "none.py"), "--task", str(path)]) == 2
+    assert "cannot read" in capsys.readouterr().err
