@@ -14,6 +14,7 @@ from evokernel.cli.groups import Group
 COMMANDS = {
     "run": ("run:run", "Make one task fast, or several one after the other."),
     "resume": ("run:resume", "Continue a run that was interrupted."),
+    "evaluate": ("evaluate:evaluate", "Judge a candidate: right, by its own means, how fast."),
     "compile": ("compile:compile_file", "Build the kernels of a file."),
     "task": ("task:app", "List the built-in tasks, or look at one."),
 }
