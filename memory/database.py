@@ -42,8 +42,13 @@ class Database:
         """The place as shown in messages."""
 
     @classmethod
-    def open(cls, folder: Path | None, *, create: bool = True) -> Self:
+    def open(cls, folder: Path | None, *, create: bool = True, busy_s: float = BUSY_S) -> Self:
         """Open the journal in `folder`; None makes one in memory.
+
+        Args:
+            folder: Folder of the memory.
+            create: Whether to make one where there is none.
+            busy_s: How long a write waits for another process's, seconds.
 
         Raises:
             StoreError: missing while `create` is false, damaged, or not a memory.
@@ -58,7 +63,7 @@ class Database:
         path = folder / FILE
         if not path.exists():
             _create(path, create)
-        database = cls(_tuned(_engine(path)), str(path))
+        database = cls(_tuned(_engine(path, busy_s)), str(path))
         database._inspect(path)
         return database
 
@@ -156,10 +161,10 @@ class Transaction:
             self.connection.execute(statements.SET_CLOCK, {"last": self._last})
 
 
-def _engine(path: Path) -> Engine:
+def _engine(path: Path, busy_s: float) -> Engine:
     return sqlalchemy.create_engine(
         sqlalchemy.URL.create("sqlite", database=str(path)),
-        connect_args={"timeout": BUSY_S, "check_same_thread": False},
+        connect_args={"timeout": busy_s, "check_same_thread": False},
     )
 
 
@@ -194,7 +199,7 @@ def _create(path: Path, wanted: bool) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         fresh.unlink(missing_ok=True)
-        database = Database(_tuned(_engine(fresh)), str(path))
+        database = Database(_tuned(_engine(fresh, BUSY_S)), str(path))
         _make_tables(database)
         database.close()
         _publish(fresh, path)
@@ -231,8 +236,8 @@ def _explain(place: str, error: BaseException) -> str:
         return _damaged(place, detail)
     if name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED")):
         return (
-            f"the memory `{place}` was locked by another process for {BUSY_S:.0f} s: look for a "
-            "process that hangs, or choose another memory with `--memory PATH`"
+            f"the memory `{place}` stayed locked by another process ({detail}): look for a process "
+            "that hangs, or choose another memory with `--memory PATH`"
         )
     if name.startswith(("SQLITE_FULL", "SQLITE_IOERR")):
         return (

@@ -1,0 +1,235 @@
+"""The journal: several processes, kills, damage, and places that cannot be written."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from evokernel.attempt import Stage
+from evokernel.errors import StoreError
+from evokernel.memory.database import FILE, Database
+from evokernel.memory.store import Memory
+from tests.memory_samples import GOOD, config, keep, lesson, query
+
+ROOT = Path(__file__).parent.parent
+
+
+def start(code: str, *arguments: object) -> subprocess.Popen[str]:
+    """Run code in a process of its own, with the samples at hand."""
+    head = "import os, sys\nfrom pathlib import Path\nfrom tests.memory_samples import *\n"
+    return subprocess.Popen(
+        [sys.executable, "-c", head + textwrap.dedent(code), *map(str, arguments)],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    return out
+
+
+WORK = """
+path, run, steps = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+with Memory.open(config(path)) as memory:
+    for number in range(steps):
+        keep(memory, lesson(f"{number}", run))
+        memory.recall(query(f"{number}", run=run))
+        memory.reinforce(f"{run}/{number}", Stage.REFINE, GOOD)
+        memory.record_start(run, f"{run}/{number}", f"sha-{number}", 1.0)
+"""
+
+
+class TestSeveralProcesses:
+    def test_nothing_is_lost(self, tmp_path):
+        """All begin with no memory there, and so race to make it."""
+        for process in [start(WORK, tmp_path / "m", run, 25) for run in ("a", "b", "c")]:
+            finish(process)
+        with Memory.open(config(tmp_path / "m"), create=False) as memory:
+            entries = memory.list()
+            assert len(entries) == 75
+            assert all(len(memory.list(run=run)) == 25 for run in "abc")
+            assert [len(memory.start_points(run)) for run in "abc"] == [25, 25, 25]
+            refine = memory.stats().stages[1]
+            assert (refine.retrievals, refine.rewards) == (75, 75)
+            shown = sum(memory.value(entry.experience.id, Stage.REFINE).visits for entry in entries)
+            assert shown == refine.shown
+            assert memory.refit().changes == ()
+
+    def test_the_same_step_twice_at_once_counts_once(self, tmp_path):
+        for process in [start(WORK, tmp_path / "m", "same", 12) for _ in range(2)]:
+            finish(process)
+        with Memory.open(config(tmp_path / "m"), create=False) as memory:
+            refine = memory.stats().stages[1]
+            assert (refine.retrievals, refine.rewards, len(memory.list())) == (12, 12, 12)
+
+    def test_a_killed_process_loses_nothing_it_was_told_is_kept(self, tmp_path):
+        code = """
+        import signal
+        memory = Memory.open(config(Path(sys.argv[1])))
+        for number in range(20):
+            keep(memory, lesson(f"{number}"))
+            memory.recall(query(f"{number}"))
+            memory.reinforce(f"new/{number}", Stage.REFINE, GOOD)
+        os.kill(os.getpid(), signal.SIGKILL)
+        """
+        process = start(code, tmp_path)
+        process.communicate(timeout=120)
+        assert process.returncode == -9
+        with Memory.open(config(tmp_path), create=False) as memory:
+            assert len(memory.list()) == 20
+            assert memory.stats().stages[1].rewards == 20
+            assert not memory.reinforce("new/19", Stage.REFINE, GOOD)
+            stats = memory.stats()
+            assert (stats.index.watermark, stats.index.behind) == (0, 20)
+            memory.flush()
+            stats = memory.stats()
+            assert (stats.index.watermark, stats.index.behind) == (stats.bank_version, 0)
+
+    def test_a_lock_that_stays_is_named(self, tmp_path):
+        Memory.open(config(tmp_path)).close()
+        other = sqlite3.connect(tmp_path / FILE, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        database = Database.open(tmp_path, busy_s=0.1)
+        with pytest.raises(StoreError, match=r"locked by another process"), database.write():
+            pass
+        other.close()
+        with database.write():
+            pass  # and it is usable again
+        database.close()
+
+
+def filled(path: Path) -> Path:
+    """A memory with something in it; returns its journal."""
+    with Memory.open(config(path)) as memory:
+        keep(memory, *(lesson(f"{number}") for number in range(5)))
+    return path / FILE
+
+
+def truncate(file: Path) -> None:
+    os.truncate(file, file.stat().st_size // 2)
+
+
+def scramble(file: Path) -> None:
+    with file.open("r+b") as stream:
+        stream.seek(4096)
+        stream.write(b"\xa5" * (file.stat().st_size - 4096))
+
+
+def behead(file: Path) -> None:
+    with file.open("r+b") as stream:
+        stream.write(b"\0" * 100)
+
+
+def empty(file: Path) -> None:
+    os.truncate(file, 0)
+
+
+def make_text(file: Path) -> None:
+    file.write_text("these are my notes, not a database")
+
+
+def drop_table(file: Path) -> None:
+    with sqlite3.connect(file) as connection:
+        connection.execute("DROP TABLE meta")
+    connection.close()
+
+
+class TestDamage:
+    @pytest.mark.parametrize("harm", [truncate, scramble, behead, empty, make_text, drop_table])
+    def test_it_is_refused_and_left_as_it_is(self, tmp_path, harm):
+        file = filled(tmp_path)
+        harm(file)
+        before = file.read_bytes()
+        with pytest.raises(StoreError) as caught:
+            Memory.open(config(tmp_path))
+        message = str(caught.value)
+        assert f"`{file}` is damaged" in message
+        assert ".recover" in message
+        assert "--memory" in message
+        assert file.read_bytes() == before
+
+    def test_tables_of_another_version(self, tmp_path):
+        file = filled(tmp_path)
+        with sqlite3.connect(file) as connection:
+            connection.execute("UPDATE meta SET value = '99' WHERE name = 'schema'")
+        connection.close()
+        with pytest.raises(StoreError, match="version `99`, this EvoKernel reads version `1`"):
+            Memory.open(config(tmp_path))
+
+    def test_a_file_that_breaks_while_it_is_open(self, tmp_path):
+        with Memory.open(config(tmp_path)) as memory:  # larger than what SQLite keeps at hand
+            keep(memory, *(lesson(f"{n}", payload={"source": "x" * 100_000}) for n in range(40)))
+        with Memory.open(config(tmp_path)) as memory:
+            scramble(tmp_path / FILE)
+            with pytest.raises(StoreError, match="damaged"):
+                memory.list()
+
+
+class TestPlaces:
+    def test_none_is_made_unless_wanted(self, tmp_path):
+        with pytest.raises(StoreError, match=r"no memory at .*evokernel run"):
+            Memory.open(config(tmp_path / "typo"), create=False)
+        assert not (tmp_path / "typo").exists()
+
+    def test_a_file_in_the_way(self, tmp_path):
+        (tmp_path / "file").write_text("")
+        with pytest.raises(StoreError, match=r"cannot be opened for writing"):
+            Memory.open(config(tmp_path / "file" / "memory"))
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+    def test_a_folder_that_may_not_be_written(self, tmp_path):
+        tmp_path.chmod(0o500)
+        with pytest.raises(StoreError, match=r"cannot be opened for writing"):
+            Memory.open(config(tmp_path / "memory"))
+
+    def test_a_full_disk_is_named_and_what_was_saved_stays(self, tmp_path):
+        code = """
+        import resource
+        from evokernel.errors import StoreError
+        path = Path(sys.argv[1])
+        with Memory.open(config(path)) as memory:
+            keep(memory, lesson("before"))
+            room = sum(file.stat().st_size for file in path.iterdir())
+            resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+            try:
+                for number in range(500):
+                    keep(memory, lesson(f"{number}", payload={"source": "x" * 20000}))
+            except StoreError as error:
+                print(error)
+            resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+            keep(memory, lesson("after"))
+        """
+        said = finish(start(code, tmp_path))
+        assert str(tmp_path / FILE) in said
+        assert "disk is full" in said
+        with Memory.open(config(tmp_path)) as memory:
+            names = {entry.experience.techniques[0] for entry in memory.list()}
+            assert {"before", "after"} <= names
+
+    def test_a_fresh_memory_is_complete_or_absent(self, tmp_path):
+        Memory.open(config(tmp_path)).close()
+        assert {file.name for file in tmp_path.iterdir()} == {FILE}
+
+
+def test_many_threads_share_one_memory(tmp_path):
+    from concurrent.futures import ThreadPoolExecutor
+
+    for path in (tmp_path / "m", None):
+        with Memory.open(config(path)) as memory, ThreadPoolExecutor(8) as threads:
+
+            def step(number: int, memory: Memory = memory) -> bool:
+                keep(memory, lesson(f"{number}"))
+                memory.recall(query(f"{number}"))
+                return memory.reinforce(f"new/{number}", Stage.REFINE, GOOD)
+
+            assert all(threads.map(step, range(40)))
+            assert len(memory.list()) == 40
+            assert memory.stats().stages[1].rewards == 40
