@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from evokernel.proposers.templates import flat
 from evokernel.proposers.templates.addressing import pointers
 from evokernel.proposers.templates.choices import Choice, Option, Space, Value
-from evokernel.proposers.templates.expressions import Level, Map, Program, Reduce, arguments
+from evokernel.proposers.templates.emit import vector_problem
+from evokernel.proposers.templates.expressions import Level, Program, Reduce, arguments
 from evokernel.proposers.templates.folds import Fold, carries
 from evokernel.proposers.templates.kernel import (
     Kernel,
@@ -16,8 +17,8 @@ from evokernel.proposers.templates.kernel import (
     targets,
 )
 from evokernel.proposers.templates.lines import Lines
-from evokernel.proposers.templates.operators import OPERATORS
-from evokernel.proposers.templates.styles import fetched, style_choices, style_of, thread_count
+from evokernel.proposers.templates.merged import MergedWriter
+from evokernel.proposers.templates.styles import VECTOR, style_choices, style_of, thread_count
 from evokernel.proposers.templates.sweep import (
     WIDEST,
     Span,
@@ -29,6 +30,7 @@ from evokernel.proposers.templates.sweep import (
     total_identity,
     total_type,
 )
+from evokernel.proposers.templates.works import kept, pair, works
 
 _SIZES = ("rows", "threads")
 
@@ -41,7 +43,13 @@ def space(program: Program) -> Space:
     """Every way to write a row program."""
     spread = _spread(program)
     whole: dict[str, tuple[Value, ...]] = {"spread": ("rows",)} if spread else {}
-    choices = (*spread, *style_choices(program), *_keeping(program, whole), _schedule(whole))
+    choices = (
+        *spread,
+        *style_choices(program),
+        *_sweeps(program, whole),
+        *_keeping(program, whole),
+        _schedule(whole),
+    )
     return Space(family="rows", choices=choices)
 
 
@@ -60,8 +68,18 @@ def _spread(program: Program) -> tuple[Choice, ...]:
     return (Choice(name="spread", options=(Option(value="rows"), columns)),)
 
 
+def _sweeps(program: Program, needs: dict[str, tuple[Value, ...]]) -> tuple[Choice, ...]:
+    """Two dependent reductions may share a sweep; that is written in vectors only."""
+    both = pair(program)
+    if both is None or vector_problem(program) is not None:
+        return ()
+    technique = "online-softmax" if both.kind == "online" else "single-pass-moments"
+    options = (Option(value="separate"), Option(value="merged", technique=technique))
+    return (Choice(name="sweeps", options=options, needs={**needs, **VECTOR}),)
+
+
 def _keeping(program: Program, needs: dict[str, tuple[Value, ...]]) -> tuple[Choice, ...]:
-    dear, every = kept(program, "dear"), kept(program, "all")
+    dear, every = kept(program, {"keep": "dear"}), kept(program, {"keep": "all"})
     options = [Option(value="none")]
     if dear:
         options.append(Option(value="dear", technique="row-caching"))
@@ -75,46 +93,6 @@ def _schedule(needs: dict[str, tuple[Value, ...]]) -> Choice:
     return Choice(name="schedule", options=(Option(value="static"), *dynamic), needs=needs)
 
 
-def kept(program: Program, which: Value) -> tuple[int, ...]:
-    """Values that later sweeps read from a buffer instead of computing them again.
-
-    Args:
-        program: A row program.
-        which: `dear` for what needs a function such as exp, `all` for whatever is computed twice.
-    """
-    if which not in ("dear", "all"):
-        return ()
-    repeated = [i for i in program.repeated() if program.values[i].dtype == "float32"]
-    pool = [i for i in repeated if which == "all" or is_dear(program, i)]
-    found: set[int] = set()
-    computed: set[int] = set()
-    for sweep in program.passes:
-        found |= _met_first(program, Work.of(sweep).wanted(program), computed & set(pool))
-        computed |= set(sweep.values)
-    return tuple(sorted(found))
-
-
-def is_dear(program: Program, value: int) -> bool:
-    """Whether computing a value at every column needs a function such as exp."""
-    return any(
-        isinstance(v, Map) and OPERATORS[v.op].group == "function"
-        for v in (program.values[i] for i in program.elements([value]))
-    )
-
-
-def _met_first(program: Program, wanted: tuple[int, ...], pool: set[int]) -> set[int]:
-    """Values of the pool that are met on the way down from what is wanted."""
-    met: set[int] = set()
-    todo = list(wanted)
-    while todo:
-        index = todo.pop()
-        if index in pool:
-            met.add(index)
-        elif program.values[index].level is Level.ELEMENT:
-            todo.extend(arguments(program.values[index]))
-    return met
-
-
 class _Writer:
     """Writes one kernel."""
 
@@ -125,7 +103,7 @@ class _Writer:
         self._text = Lines()
         self._style = style_of(choices)
         self._rest = Resting(program, self._text)
-        self._kept = kept(program, choices.get("keep", "none"))
+        self._works = works(program, choices)
         cols = program.domain.cols
         self._span = Span(begin="0", end=str(cols), length=cols, multiple=cols)
 
@@ -165,7 +143,7 @@ class _Writer:
 
     def _buffers(self) -> None:
         size = self._program.domain.cols + WIDEST
-        for i in self._kept:
+        for i in (i for work in self._works for i in work.keep):
             self._text.add(f"std::vector<float> {buffer(self._program, i)}v_({size});")
             self._text.add(
                 f"float* {buffer(self._program, i)} = {buffer(self._program, i)}v_.data();"
@@ -175,50 +153,24 @@ class _Writer:
         self._text.extend(pointers(self._program))
         self._text.extend(target_pointers(self._program))
         self._rest.declare(self._rest.level(self._program.before, Level.ROW))
-        works = self._works()
-        for number, work in enumerate(works, start=1):
-            self._text.add(f"// Sweep {number} of {len(works)}.")
+        for number, work in enumerate(self._works, start=1):
+            self._text.add(f"// Sweep {number} of {len(self._works)}.")
             self._sweep(work)
         self._rest.store(Level.ROW, "r")
 
-    def _works(self) -> list[Work]:
-        works: list[Work] = []
-        ready: set[int] = set()
-        for sweep in self._program.passes:
-            computed = set(self._program.elements(Work.of(sweep).wanted(self._program), ready))
-            keep = tuple(i for i in self._kept if i in computed and i not in ready)
-            works.append(
-                Work.of(sweep).model_copy(update={"keep": keep, "kept": tuple(sorted(ready))})
-            )
-            ready |= set(keep)
-        return self._fetching(works)
-
-    def _fetching(self, works: list[Work]) -> list[Work]:
-        """Let one sweep fetch ahead.
-
-        The first one reads memory and may fetch a little ahead; or the one that computes most
-        fetches the next row, so that memory and arithmetic are busy at the same time.
-        """
-        which = self._choices.get("prefetch", "none")
-        if which == "next-row":
-            busiest = max(range(len(works)), key=lambda n: (self._functions(works[n]), n))
-            update = {"fetch": self._program.domain.cols}
-            works[busiest] = works[busiest].model_copy(update=update)
-        elif works:
-            works[0] = fetched(works[0], self._choices)
-        return works
-
-    def _functions(self, work: Work) -> int:
-        values = self._program.elements(work.wanted(self._program), work.kept)
-        maps = [v for i in values if isinstance(v := self._program.values[i], Map)]
-        return sum(OPERATORS[v.op].group == "function" for v in maps)
-
     def _sweep(self, work: Work) -> None:
-        self._text.extend(carries(self._program, work.scans))
-        writer = SweepWriter(self._program, self._style, self._text)
-        totals = writer.write(work, self._span, targets(self._program))
-        for i, total in totals.items():
-            self._text.add(final(self._program, i, total))
+        both = pair(self._program)
+        if work.elements and both:
+            unroll = self._style.unroll
+            MergedWriter(self._program, both, unroll, self._text, self._rest).write(
+                work, self._span
+            )
+        else:
+            self._text.extend(carries(self._program, work.scans))
+            writer = SweepWriter(self._program, self._style, self._text)
+            totals = writer.write(work, self._span, targets(self._program))
+            for i, total in totals.items():
+                self._text.add(final(self._program, i, total))
         self._rest.declare(work.after)
 
     def _finish(self, over_rows: tuple[int, ...]) -> None:

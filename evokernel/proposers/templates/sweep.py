@@ -48,10 +48,14 @@ class Work(Frozen):
     reductions: tuple[int, ...] = ()
     outputs: tuple[int, ...] = ()
     scans: tuple[int, ...] = ()
+    elements: tuple[int, ...] = ()
+    """Values that a merged sweep looks at instead of its reductions' arguments."""
     keep: tuple[int, ...] = ()
     """Values to write into buffers for the row's later sweeps."""
     kept: tuple[int, ...] = ()
     """Values to read from such buffers instead of computing them."""
+    between: tuple[int, ...] = ()
+    """Values at rest that the second reduction of a merged sweep needs."""
     after: tuple[int, ...] = ()
     """Values at rest that are computed once it is complete."""
     fetch: int = 0
@@ -70,6 +74,8 @@ class Work(Frozen):
     def wanted(self, program: Program) -> tuple[int, ...]:
         """Values that it must compute or read at every column."""
         folded = [i for r in self.reductions for i in arguments(program.values[r])]
+        if self.elements:
+            return (*self.elements, *self.keep)
         return (*folded, *self.keep, *(program.outputs[o].value for o in self.outputs))
 
 
@@ -219,7 +225,7 @@ class SweepWriter:
                 self._text.extend(body.statements("c", count="n", first=self._first))
 
     def _step(self, body: "_Body", number: int) -> None:
-        self._text.extend(body.prefetches(number))
+        self._text.extend(prefetches(self._program, body.work, number))
         if number == 1:
             self._text.extend(body.statements("c"))
             return
@@ -274,7 +280,7 @@ class _Body:
     ) -> None:
         self._program = program
         self._style = style
-        self._work = work
+        self.work = work
         self._targets = targets
         self._wanted = work.wanted(program)
 
@@ -293,7 +299,7 @@ class _Body:
             *block.lines,
             *(
                 emit.store(form, f"{buffer(self._program, i)} + {column}", block.names[i])
-                for i in self._work.keep
+                for i in self.work.keep
             ),
             *self._folds(block.names, count, part or first),
             *self._stores(block.names, column, count),
@@ -301,7 +307,7 @@ class _Body:
 
     def _read(self) -> list[int]:
         """Kept values that are needed at all."""
-        kept = set(self._work.kept)
+        kept = set(self.work.kept)
         computed = self._program.elements(self._wanted, kept)
         used = {*self._wanted, *(a for i in computed for a in arguments(self._program.values[i]))}
         return sorted(kept & used)
@@ -313,14 +319,14 @@ class _Body:
         return f"const V {name} = load({place} + {column});"
 
     def _folds(self, names: Mapping[int, str], count: str, part: str) -> Iterable[str]:
-        for i in self._work.reductions:
+        for i in self.work.reductions:
             (arg,) = arguments(self._program.values[i])
             fold = Fold.of(self._program, i, self._style.emitted)
             accumulator = f"{self._program.values[i].name}_acc_{part}"
             yield fold.step(accumulator, names[arg], count)
 
     def _stores(self, names: Mapping[int, str], column: str, count: str) -> Iterable[str]:
-        for number in self._work.outputs:
+        for number in self.work.outputs:
             output = self._program.outputs[number]
             target = f"{self._targets[number]} + {column}"
             streaming = self._style.streaming and output.dtype == "float32"
@@ -328,13 +334,14 @@ class _Body:
                 self._style.emitted, target, names[output.value], count, streaming=streaming
             )
 
-    def prefetches(self, number: int) -> Iterable[str]:
-        """Fetch ahead what `number` vectors from `c` on will need."""
-        if not self._work.fetch:
-            return
-        lines = f"for (int k_ = 0; k_ < {number} * LANES; k_ += {_LINE})"
-        for place in streams(self._program):
-            yield f"{lines} __builtin_prefetch({place} + c + {self._work.fetch} + k_);"
+
+def prefetches(program: Program, work: Work, number: int) -> Iterable[str]:
+    """Statements that fetch ahead what `number` vectors from `c` on will need."""
+    if not work.fetch:
+        return
+    lines = f"for (int k_ = 0; k_ < {number} * LANES; k_ += {_LINE})"
+    for place in streams(program):
+        yield f"{lines} __builtin_prefetch({place} + c + {work.fetch} + k_);"
 
 
 def streams(program: Program) -> list[str]:
