@@ -98,7 +98,12 @@ class PlainView:
         if setting is None:
             return ()
         so_far = f"{counted(setting.done, 'attempt')} so far"
-        return (*headline(setting), f"{so_far}, the best: {verdict(best)}" if best else so_far)
+        times_ms = self._board.baselines
+        return (
+            *headline(setting),
+            *([baselines(times_ms)] if times_ms else ()),
+            f"{so_far}, the best: {verdict(best)}" if best else so_far,
+        )
 
     def _note(self, event: Event) -> tuple[str, ...]:
         return (str(event["text"]),)

@@ -137,7 +137,7 @@ def _sum_up(path: Path, reason: str) -> None:
         given = "..."
     console = Console(highlight=False)
     width = shutil.get_terminal_size().columns if console.is_terminal else None
-    console.print(Summary(record, reason, given).text(width), soft_wrap=True)
+    console.print(Summary(record, reason, given).text(width), soft_wrap=True, end="")
 
 
 def _tell_all(configs: "list[RunConfig]", ends: "list[RunResult | None]") -> None:
