@@ -123,8 +123,8 @@ class Worker:
 
         Args:
             name: A put input set.
-            poison: Fill free memory of output size with 0xFF (NaN in every float type) before, so
-                that elements which are never written show.
+            poison: Fill free memory of output size with 0xFF before (NaN in every float type; for
+                outputs below 64 KiB 3.4e38), so that elements which are never written show.
             instrument: Log dispatched operators and kernel launches (slower; not for timing).
             overwrite_inputs: Fill the private inputs with 0xFF after the call and before outputs
                 are read: an output that is a view of an input, or computed late, shows.

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import torch
 
-_SMALL = 4096  # bytes
+_SMALL = 1 << 16  # bytes
 _MAX_BLOCKS = 256  # of one size
 _MAX_POISON = 1 << 30  # bytes of one size
 
@@ -34,10 +34,10 @@ if _has_mallinfo:
 def poisoned(sizes: tuple[int, ...]) -> Iterator[None]:
     """Let allocations of these sizes (bytes) within the block start with contents that show.
 
-    Free memory is filled with 0xFF, NaN in every float type and -1 in every signed integer: at least
-    two blocks of each size, and more until the heap has to grow, for then no free block keeps other
-    contents. Small blocks come from too many places for that. If there are such sizes, the
-    allocator fills everything that it hands out with 0x7F, 3.4e38 in float32, 2139062143 in int32.
+    Free memory is filled with 0xFF, NaN in every float type and -1 in every signed integer: at
+    least two blocks of each size, more until the heap has to grow, for then no free block keeps
+    other contents. Small blocks come from too many places for that: if there are any, the allocator
+    fills all that it hands out with 0x7F, 3.4e38 in float32, 2139062143 in int32.
     """
     for size in sorted(set(sizes), reverse=True):
         if size >= _SMALL:

@@ -58,7 +58,7 @@ class Report:
 
     def __init__(self) -> None:
         self._fields: dict[str, Any] = {}
-        self._notes: list[str] = []
+        self._notes: dict[str, str] = {}
 
     def attempt(self, name: str, step: Callable[[], int | None]) -> bool:
         """Take one step; `name` is a field of `Protections`. Returns whether it worked."""
@@ -68,12 +68,13 @@ class Report:
             self._fields.pop(name, None)
             self.miss(name, error.strerror or str(error))
             return False
+        self._notes.pop(name, None)
         self._fields[name] = True if value is None else value
         return True
 
     def miss(self, name: str, why: str) -> None:
         """Note that a protection is missing."""
-        self._notes.append(f"{name.replace('_', ' ')}: {why}")
+        self._notes[name] = f"{name.replace('_', ' ')}: {why}"
 
     def has(self, name: str) -> bool:
         """Whether a protection holds."""
@@ -83,7 +84,7 @@ class Report:
     def protections(self) -> Protections:
         """What holds by now."""
         known = {name: self._fields[name] for name in Protections.model_fields if self.has(name)}
-        return Protections(**known, notes=tuple(self._notes))
+        return Protections(**known, notes=tuple(self._notes.values()))
 
 
 def enter(report: Report, isolation: str) -> bool:
@@ -95,15 +96,18 @@ def enter(report: Report, isolation: str) -> bool:
     if isolation != "full":
         report.miss("namespaces", "not asked for")
         return False
-    if os.geteuid() != 0:
+    if not report.attempt("network_namespace", _leave_network):
+        # Without privileges a user namespace of our own gives those that the others take.
         report.attempt("user_namespace", _enter_user_namespace)
-    report.attempt("network_namespace", lambda: kernel.unshare(kernel.CLONE_NEWNET))
+        report.attempt("network_namespace", _leave_network)
     return report.attempt("pid_namespace", lambda: kernel.unshare(kernel.CLONE_NEWPID))
 
 
 def furnish(report: Report, cell: Cell) -> None:
     """In the init of a worker's PID namespace: own mounts, own /proc, a limit on processes."""
     if not report.has("pid_namespace"):
+        for name in ("ipc_namespace", "mount_namespace"):
+            report.miss(name, "comes only with a PID namespace")
         return
     report.attempt("ipc_namespace", lambda: kernel.unshare(kernel.CLONE_NEWIPC))
     if report.attempt("mount_namespace", _leave_mounts):
@@ -135,7 +139,25 @@ def readable_paths(package: Path) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*prefixes, *installed, str(package))))
 
 
+def _leave_network() -> None:
+    kernel.unshare(kernel.CLONE_NEWNET)
+
+
 def _enter_user_namespace() -> None:
+    """Try it in a child first: there is no way back, and without an own number no file is ours."""
+    child = os.fork()
+    if child == 0:
+        try:
+            _become_own_user()
+        except OSError as error:
+            os._exit(error.errno or 1)
+        os._exit(0)
+    if number := os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]):
+        raise OSError(number, os.strerror(number))
+    _become_own_user()
+
+
+def _become_own_user() -> None:
     uid, gid = os.geteuid(), os.getegid()
     kernel.unshare(kernel.CLONE_NEWUSER)
     Path("/proc/self/setgroups").write_text("deny")
