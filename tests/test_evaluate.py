@@ -407,6 +407,6 @@ def test_the_command_prints_five_answers(tmp_path, capsys):
     assert main([*arguments, "--json", "--contract", "own"]) == 1
     report = json.loads(capsys.readouterr().out)
     assert report["evaluation"]["status"] == "wrong_values"
-    assert {baseline["name"] for baseline in report["baselines"]} <= {"eager", "compile"}
+    assert report["baselines"] == []
     assert main(["evaluate", str(tmp_path / "none.py"), "--task", str(path)]) == 2
     assert "cannot read" in capsys.readouterr().err

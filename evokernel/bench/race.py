@@ -58,7 +58,7 @@ def race(session: Session, worker: Worker, opponents: Mapping[str, Worker]) -> R
         if session.device.quiet and _is_too_fast(session, series, FLOOR_LIMIT):
             return Raced(failure=_impossible(session, series), kept=kept)
         clock = timing.check_clock(worker, session.oracle.timed_cases()[0], _median(series))
-    if failure := _wrong_clock(clock, _median(series), session.pace):
+    if failure := wrong_clock(clock, _median(series), session.pace):
         return Raced(failure=failure, kept=kept)
     found = summarise(session, [series], tuple(opponents), _notes(session, series, second))
     peak = worker.peak_bytes(session.oracle.timed_cases()[0].name)
@@ -166,7 +166,7 @@ def _impossible(session: Session, series: Series) -> Failure:
     )
 
 
-def _wrong_clock(clock: ClockCheck, seconds: float, pace: Pace) -> Failure | None:
+def wrong_clock(clock: ClockCheck, seconds: float, pace: Pace) -> Failure | None:
     """Compare the parent's wall time over a batch with what the worker's clock said."""
     if clock.seconds <= CLOCK_LIMIT * seconds + CLOCK_SLACK_S:
         return None
