@@ -15,12 +15,19 @@ WEIGHTS = {
     "operator": 1.0,
     "neighbourhood": 0.8,
     "family": 0.8,
+    "pattern": 0.6,
+    "dtype": 0.5,
     "shape": 0.5,
     "technique": 0.4,
-    "dtype": 0.3,
     "bottleneck": 0.3,
 }
 """Share of each group of features; every group has length one before it (ours, not searched)."""
+
+PLACES = 4
+"""Places per feature: where two features of a small graph meet, they meet in a part only."""
+
+ROWS = frozenset({"softmax", "normalization", "reduction", "scan", "loss"})
+"""Families that go along rows: a technique for one often serves the others."""
 
 ROUNDS = 2
 """Rounds of neighbourhood labels: operators up to two steps away enter."""
@@ -71,22 +78,25 @@ class StructuralEmbedder:
         for group, features in _groups(situation).items():
             length = math.sqrt(sum(value * value for value in features.values()))
             for word, value in features.items():
-                place, sign = _hashed(f"{group}:{word}", self.dimension)
-                vector[place] += sign * WEIGHTS[group] * value / length
+                share = WEIGHTS[group] * value / length / math.sqrt(PLACES)
+                for place, sign in _hashed(f"{group}:{word}", self.dimension):
+                    vector[place] += sign * share
         norm = math.sqrt(sum(value * value for value in vector))
         return tuple(value / norm for value in vector) if norm else tuple(vector)
 
 
 @lru_cache(maxsize=65536)
-def _hashed(word: str, dimension: int) -> tuple[int, float]:
-    """Place and sign of a feature; the same in every process."""
-    number = int.from_bytes(hashlib.blake2b(word.encode(), digest_size=8).digest(), "little")
-    return (number >> 1) % dimension, 1.0 if number & 1 else -1.0
+def _hashed(word: str, dimension: int) -> tuple[tuple[int, float], ...]:
+    """Places and signs of a feature; the same in every process."""
+    digest = hashlib.blake2b(word.encode(), digest_size=4 * PLACES).digest()
+    numbers = (int.from_bytes(digest[4 * i : 4 * i + 4], "little") for i in range(PLACES))
+    return tuple(((n >> 1) % dimension, 1.0 if n & 1 else -1.0) for n in numbers)
 
 
 def _groups(situation: Situation) -> dict[str, Features]:
     groups = {
         "family": _known(situation.family),
+        "pattern": _known("rows" if situation.family in ROWS else situation.family),
         "bottleneck": _known(situation.bottleneck),
         "technique": dict.fromkeys(situation.techniques, 1.0),
     }

@@ -66,7 +66,7 @@ def test_likeness_is_graded():
     assert grades == sorted(grades, reverse=True)
     assert grades[0] == pytest.approx(1)
     assert grades[3] > GATE  # another family with the same shapes and dtype may still teach
-    assert grades[4] < GATE
+    assert grades[4] < 1 / 16  # the noise of hashing into 256 places
 
 
 def test_close_sizes_stay_close():
