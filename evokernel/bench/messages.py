@@ -203,7 +203,7 @@ class Repetition(Frozen):
     faults: int
     """Minor page faults of the process meanwhile; many of them mean cold output memory."""
     cpu_ns: int
-    """CPU time of all threads meanwhile."""
+    """CPU time of all threads meanwhile; coarse, the kernel books other threads by the tick."""
 
     @property
     def seconds(self) -> float:

@@ -81,8 +81,17 @@ def _encode_plain(value: Any, foreign: bool) -> Any:
     if type(value) is complex:
         return {"c": [repr(value.real), repr(value.imag)]}
     if foreign:
-        return {"x": type_name(value)[:200]}
-    raise BadTree(f"an object of type `{type_name(value)}`")
+        return {"x": _describe(value)[:200]}
+    raise BadTree(f"an object of type `{_describe(value)}`")
+
+
+def _describe(value: Any) -> str:
+    """The type; of a tensor, for only such come here, also what keeps it from being read."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return f"{type_name(value)} ({value.layout}, {value.dtype}, {value.device})"
+    return type_name(value)
 
 
 def _decode(tree: Any, tensors: list[Any], room: list[int], depth: int) -> Any:

@@ -19,6 +19,7 @@ MAX_FRAME = 8 << 20
 MAX_FILES = 4
 """Files beside one frame; the kernel discards more."""
 _LENGTH = struct.Struct("!I")
+_RIGHTS_ROOM = socket.CMSG_SPACE(MAX_FILES * array.array("i").itemsize)
 
 
 class BrokenWire(Exception):
@@ -41,6 +42,7 @@ class Wire:
         self._socket = endpoint
         self._limit = limit
         self._bytes = bytearray()
+        self._buffer = memoryview(bytearray(1 << 16))
         self._files: deque[int] = deque()
 
     @classmethod
@@ -67,9 +69,12 @@ class Wire:
         try:
             self._socket.settimeout(timeout_s)
             sent = self._socket.sendmsg([frame], rights)
-            self._socket.sendall(frame[sent:])
+            if sent < len(frame):
+                self._socket.sendall(frame[sent:])
         except OSError as error:
             raise BrokenWire(f"cannot send: {error}") from error
+        finally:
+            self._socket.settimeout(None)
 
     def receive(self) -> tuple[Message, tuple[int, ...]]:
         """Wait for the next frame, however long that takes.
@@ -77,7 +82,6 @@ class Wire:
         Raises:
             BrokenWire: The other side is gone, or sent what is no frame (`BadFrame`).
         """
-        self._socket.settimeout(None)
         while (frame := self.take()) is None:
             self.feed()
         return frame
@@ -88,17 +92,18 @@ class Wire:
         Raises:
             BrokenWire: The other side closed the connection.
         """
-        room = socket.CMSG_SPACE(MAX_FILES * array.array("i").itemsize)
         try:
-            data, rights, _, _ = self._socket.recvmsg(1 << 18, room, socket.MSG_CMSG_CLOEXEC)
+            size, rights, _, _ = self._socket.recvmsg_into(
+                [self._buffer], _RIGHTS_ROOM, socket.MSG_CMSG_CLOEXEC
+            )
         except OSError as error:
             raise BrokenWire(f"cannot receive: {error}") from error
         for level, kind, payload in rights:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 self._files.extend(_descriptors(payload))
-        if not data:
+        if not size:
             raise BrokenWire("the connection was closed")
-        self._bytes += data
+        self._bytes += self._buffer[:size]
 
     def take(self) -> tuple[Message, tuple[int, ...]] | None:
         """The next complete frame among what was read, with its files; None if there is none yet.
