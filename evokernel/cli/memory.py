@@ -1,0 +1,236 @@
+"""Owns `evokernel memory`: look at what was learned, and keep it in order."""
+
+import json
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from evokernel.cli import memory_tables as tables
+from evokernel.cli import options
+from evokernel.cli.groups import group
+from evokernel.cli.wording import counted
+from evokernel.config import MemoryConfig, home
+from evokernel.errors import ConfigError
+from evokernel.memory.experience import ExperienceStatus, Kind
+
+if TYPE_CHECKING:
+    from evokernel.memory.embedding import Situation
+    from evokernel.memory.store import Memory
+
+LISTED = 50
+"""Experiences that `list` shows unless asked for more."""
+
+app = group(
+    "See what was learned and what it is worth; keep it in order.",
+    "evokernel memory search softmax",
+)
+
+
+def _known(name: str, known: Iterable[str]) -> Callable[[str | None], str | None]:
+    """The check of an option that may be left out."""
+    check = options.one_of(name, known)
+    return lambda value: value and check(value)
+
+
+KindOption = Annotated[
+    str | None,
+    typer.Option(
+        "--kind",
+        metavar="NAME",
+        callback=_known("--kind", get_args(Kind)),
+        help="Only this kind: " + ", ".join(get_args(Kind)) + ".",
+    ),
+]
+StatusOption = Annotated[
+    str | None,
+    typer.Option(
+        "--status",
+        metavar="NAME",
+        callback=_known("--status", ExperienceStatus),
+        help="Only this status: " + ", ".join(ExperienceStatus) + ".",
+    ),
+]
+BackendOption = Annotated[
+    str | None,
+    typer.Option(
+        "--backend",
+        metavar="NAME",
+        callback=_known("--backend", (*options.BACKENDS, "neutral")),
+        help="Only this backend; neutral notes serve all.",
+    ),
+]
+Limit = Annotated[int, typer.Option(min=1, metavar="N", help="How many at most.")]
+
+
+@app.command("list")
+def list_experiences(
+    kind: KindOption = None,
+    family: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only this family of tasks.")
+    ] = None,
+    status: StatusOption = None,
+    backend: BackendOption = None,
+    limit: Limit = LISTED,
+    as_json: options.AsJson = False,
+    memory: options.MemoryPath = None,
+) -> None:
+    """List the experiences, newest first.
+
+    Example: evokernel memory list --kind edit --family softmax
+    """
+    with _opened(memory) as opened:
+        entries = opened.list(
+            kind=kind,  # type: ignore[arg-type]  # checked by the option's callback
+            family=family,
+            status=ExperienceStatus(status) if status else None,
+            backend=backend,
+            limit=limit,
+        )
+        total = opened.stats().experiences
+    if as_json:
+        _print_json([tables.plain(entry) for entry in entries])
+        return
+    _print(tables.experiences(entries))
+    typer.echo(f"{len(entries)} of {counted(total, 'experience')} in {_place(memory)}")
+
+
+@app.command("show")
+def show_experience(
+    id: Annotated[str, typer.Argument(metavar="ID", help="As `memory list` shows it.")],
+    as_json: options.AsJson = False,
+    memory: options.MemoryPath = None,
+) -> None:
+    """Show one experience: content, values, where it was shown and what that earned.
+
+    Example: evokernel memory show edit-0123456789ab
+    """
+    with _opened(memory) as opened:
+        evidence, descendants = opened.evidence(id), opened.descendants(id)
+    if as_json:
+        offspring = [descendant.model_dump(mode="json") for descendant in descendants]
+        plain = evidence.model_dump(mode="json", exclude={"entry"})
+        _print_json(
+            tables.plain(evidence.entry, features=True) | plain | {"descendants": offspring}
+        )
+        return
+    _print(tables.facts(evidence, len(descendants)))
+    _print(tables.ledger(evidence))
+    for name, text in evidence.entry.experience.payload.items():
+        indented = "\n".join(f"  {line}" for line in text.splitlines())
+        typer.echo(f"\n{name}\n{indented}")
+
+
+@app.command("search")
+def search(
+    query: Annotated[
+        str, typer.Argument(metavar="QUERY", help="Words: families, techniques, tasks, ...")
+    ] = "",
+    task: Annotated[
+        str | None,
+        typer.Option(metavar="TASK", help="Instead of words: what comes from similar tasks."),
+    ] = None,
+    limit: Limit = 10,
+    as_json: options.AsJson = False,
+    memory: options.MemoryPath = None,
+) -> None:
+    """Find experiences by words, or by likeness to a task.
+
+    Example: evokernel memory search --task rms_norm
+    """
+    if bool(query) == bool(task):
+        raise ConfigError("`memory search` expects either words or `--task TASK`")
+    with _opened(memory) as opened:
+        situation = _situation(task) if task else None
+        hits = opened.search(query, situation, limit)
+    if as_json:
+        _print_json([{"score": hit.score, **tables.plain(hit.entry)} for hit in hits])
+        return
+    _print(tables.experiences([hit.entry for hit in hits], hits))
+    if not hits:
+        typer.echo(f"nothing found in {_place(memory)}")
+
+
+@app.command("stats")
+def show_stats(as_json: options.AsJson = False, memory: options.MemoryPath = None) -> None:
+    """Count experiences, retrievals and rewards, and sum up the values.
+
+    Example: evokernel memory stats
+    """
+    with _opened(memory) as opened:
+        stats = opened.stats()
+    if as_json:
+        typer.echo(stats.model_dump_json(indent=2))
+        return
+    for table in tables.statistics(stats):
+        _print(table)
+
+
+@app.command("rebuild")
+def rebuild(memory: options.MemoryPath = None) -> None:
+    """Embed everything anew and make the vector index anew, from the journal.
+
+    Example: evokernel memory rebuild
+    """
+    with _opened(memory, to_repair=True) as opened:
+        count = opened.rebuild()
+        held = opened.stats().groups
+    active = sum(entry.count for entry in held if entry.status == "active")
+    typer.echo(f"{counted(count, 'experience')} embedded, {active} of them active and in the index")
+
+
+@app.command("refit")
+def refit(as_json: options.AsJson = False, memory: options.MemoryPath = None) -> None:
+    """Compute every value anew from the first reward, and tell what comes out differently.
+
+    Example: evokernel memory refit
+    """
+    with _opened(memory) as opened:
+        report = opened.refit()
+    if as_json:
+        typer.echo(report.model_dump_json(indent=2))
+        return
+    _print(tables.changes(report))
+    told = f"{counted(report.values, 'value')} from {counted(report.rewards, 'reward')}"
+    typer.echo(f"{told}, {len(report.changes)} differ from those in use before")
+
+
+def _path(memory: str | None) -> Path:
+    return Path(memory).expanduser() if memory else home() / "memory"
+
+
+def _place(memory: str | None) -> str:
+    return f"`{_path(memory)}`"
+
+
+def _opened(memory: str | None, to_repair: bool = False) -> "Memory":
+    from evokernel.memory.store import Memory
+
+    return Memory.open(MemoryConfig(path=_path(memory)), create=False, to_repair=to_repair)
+
+
+def _situation(task: str) -> "Situation":
+    from evokernel.memory.embedding import Situation
+    from evokernel.opgraph import CaptureFailed, capture
+    from evokernel.task import Task
+
+    loaded = Task.load(task)
+    try:
+        graph = capture(loaded.program())
+    except CaptureFailed as error:
+        raise ConfigError(
+            f"`{task}` cannot be compared with other tasks: {error}; search by words instead"
+        ) from error
+    return Situation(graph=graph, family=graph.family)
+
+
+def _print(table: Table) -> None:
+    if table.row_count:
+        Console(markup=False, highlight=False).print(table)
+
+
+def _print_json(value: Any) -> None:
+    typer.echo(json.dumps(value, indent=2))

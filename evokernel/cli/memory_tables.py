@@ -1,0 +1,160 @@
+"""Owns how experiences, evidence and statistics of the memory are laid out for people."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from evokernel.cli.wording import counted, with_interval
+from evokernel.memory.experience import Entry, Experience
+
+if TYPE_CHECKING:
+    from evokernel.memory.evidence import Evidence
+    from evokernel.memory.search import Hit
+    from evokernel.memory.snapshot import Refit
+    from evokernel.memory.stats import IndexStats, Stats
+
+
+def plain(entry: Entry, features: bool = False) -> dict[str, Any]:
+    """One experience as plain values for JSON."""
+    hidden = set() if features else {"features"}
+    return {
+        "id": entry.experience.id,
+        "status": entry.status.value,
+        "reason": entry.reason,
+        "version": entry.version,
+        **entry.experience.model_dump(mode="json", exclude=hidden),
+    }
+
+
+def experiences(entries: Sequence[Entry], hits: "Sequence[Hit]" = ()) -> Table:
+    """One line for each; with their scores where they were searched for."""
+    table = Table(box=None)
+    for name in (["score"] if hits else []) + ["id", "status", "backend"]:
+        table.add_column(name, no_wrap=True)
+    table.add_column("family", overflow="fold")
+    table.add_column("what", overflow="fold")
+    for number, entry in enumerate(entries):
+        experience = entry.experience
+        score = [f"{hits[number].score:.2f}"] if hits else []
+        row = (experience.id, entry.status.value, experience.backend, experience.family)
+        table.add_row(*score, *row, experience.summary)
+    return table
+
+
+def facts(evidence: "Evidence", descendants: int) -> Table:
+    """Every field of one experience, and its values."""
+    entry, experience = evidence.entry, evidence.entry.experience
+    origin = experience.origin
+    rows = {
+        "id": experience.id,
+        "summary": experience.summary,
+        "status": f"{entry.status} ({entry.reason})",
+        "stage, backend": f"{experience.stage}, {experience.backend}",
+        "task": f"{origin.task}, family {experience.family}, fingerprint {experience.fingerprint}",
+        "techniques": ", ".join(experience.techniques) or "none",
+        "bottleneck": experience.bottleneck,
+        "outcome": experience.outcome,
+        "measured": _measured(experience),
+        "made in": f"{origin.step} by {origin.proposer}",
+        "candidate": f"{origin.candidate} from {', '.join(origin.parents) or 'nothing'}",
+        "shown then": ", ".join(origin.context) or "nothing",
+        "led to": counted(descendants, "other experience"),
+    }
+    for stage, value in evidence.values.items():
+        known = f"{value.q:+.3f} after {counted(value.visits, 'visit')}"
+        rows[f"value for {stage}"] = known if value.visits else "none: not shown yet"
+    return _grid(rows)
+
+
+def _measured(experience: Experience) -> str:
+    measured = experience.measurement
+    parts = []
+    if measured.speedup is not None:
+        against = "over the parent" if experience.kind == "edit" else "over eager"
+        parts.append(f"{with_interval(measured.speedup)} {against}")
+    if measured.median_ms is not None:
+        parts.append(f"{measured.median_ms:.4g} ms")
+    parts += [text for text in (measured.device, measured.tools) if text and parts]
+    return ", ".join(parts) or "nothing: it claims no speed"
+
+
+def ledger(evidence: "Evidence") -> Table:
+    """The steps in which it was shown, with what they earned."""
+    table = Table("shown in", "stage", "task", "policy", "chance", "reward", box=None)
+    for showing in evidence.showings:
+        reward = "none" if showing.reward is None else f"{showing.reward:+.3f}"
+        table.add_row(
+            showing.step,
+            showing.stage.value,
+            showing.task,
+            showing.policy,
+            f"{showing.propensity:.2f}",
+            reward,
+        )
+    return table
+
+
+def statistics(stats: "Stats") -> list[Table]:
+    """The memory as a whole, its groups of experiences, its stages."""
+    facts = {
+        "memory": stats.place,
+        "embedder": stats.embedder,
+        "experiences": f"{stats.experiences} from {counted(stats.runs, 'run')}",
+        "events": stats.bank_version,
+        "retrievals": ", ".join(f"{n} by {name}" for name, n in stats.policies.items()) or "none",
+    }
+    if stats.index is not None:
+        facts["vector index"] = _index(stats.index)
+    return [_grid(facts), _groups(stats), _stages(stats)]
+
+
+def _index(index: "IndexStats") -> str:
+    owner = f", in use by process {index.owner}" if index.owner else ""
+    return f"up to event {index.watermark}, {counted(index.behind, 'item')} behind{owner}"
+
+
+def _groups(stats: "Stats") -> Table:
+    table = Table("backend", "kind", "status", "count", box=None)
+    for group in stats.groups:
+        table.add_row(group.backend, group.kind, group.status, str(group.count))
+    return table
+
+
+def _stages(stats: "Stats") -> Table:
+    names = ("stage", "retrievals", "shown", "rewards", "mean", "values", "3 visits or more")
+    table = Table(*names, "lowest", "median", "highest", box=None)
+    for stage in stats.stages:
+        table.add_row(
+            stage.stage.value,
+            str(stage.retrievals),
+            str(stage.shown),
+            str(stage.rewards),
+            _number(stage.mean_reward),
+            str(stage.values),
+            str(stage.visited_thrice),
+            *map(_number, (stage.lowest, stage.median, stage.highest)),
+        )
+    return table
+
+
+def changes(report: "Refit") -> Table:
+    """Values that came out differently."""
+    table = Table("experience", "stage", "before", "after", box=None)
+    for change in report.changes:
+        before, after = _number(change.before.q), _number(change.after.q)
+        table.add_row(change.experience, change.stage.value, before, after)
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:+.3f}"
+
+
+def _grid(rows: dict[str, Any]) -> Table:
+    table = Table(box=None, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in rows.items():
+        table.add_row(name, str(value))
+    return table
