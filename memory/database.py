@@ -23,6 +23,10 @@ FILE = "journal.sqlite"
 BUSY_S = 30.0
 """How long a write waits for another process's, seconds; ours take milliseconds."""
 
+CHECKED_BYTES = 64 << 20
+"""Files up to this size are checked page by page on opening (a second for so much at most); damage
+in a larger one shows when its page is read."""
+
 _MAGIC = b"SQLite format 3\0"
 _RESCUE = (
     "It is never replaced by a fresh one. Restore a copy of the folder, or recover what is left "
@@ -64,7 +68,11 @@ class Database:
         if not path.exists():
             _create(path, create)
         database = cls(_tuned(_engine(path, busy_s)), str(path))
-        database._inspect(path)
+        try:
+            database._inspect(path)
+        except BaseException:
+            database.close()
+            raise
         return database
 
     @contextmanager
@@ -112,9 +120,10 @@ class Database:
         if head != _MAGIC:
             raise StoreError(_damaged(path, "it is not an SQLite file"))
         with self.read() as connection:
-            found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
-            if found != "ok":
-                raise StoreError(_damaged(path, str(found)))
+            if path.stat().st_size <= CHECKED_BYTES:
+                found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+                if found != "ok":
+                    raise StoreError(_damaged(path, str(found)))
             if not sqlalchemy.inspect(connection).has_table("meta"):
                 raise StoreError(_damaged(path, "the table `meta` is missing"))
             schema = connection.scalar(statements.NOTE, {"name": "schema"})
