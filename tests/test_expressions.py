@@ -418,6 +418,40 @@ def test_its_kernel_computes_the_same(
         )
 
 
+SPECIAL = """
+softmax log_softmax logsumexp masked_softmax layer_norm reductions norms cumsum cummax
+cross_entropy smoothed comparisons clamps activations more_activations functions nan_to_num mse
+huber prod roots
+"""
+
+
+@pytest.mark.parametrize("form", ["scalar", "vector"])
+@pytest.mark.parametrize("name", SPECIAL.split())
+def test_special_values_follow_the_reference(
+    name: str, form: emit.Form, cases: dict[str, Case], kernels: CppModule
+) -> None:
+    case = cases[name]
+    case.module.float()
+    program = lower(case.graph)
+    spoilt = case._replace(inputs=[x.clone() for x in case.inputs])
+    x = spoilt.inputs[0].view(-1, spoilt.inputs[0].shape[-1])
+    x[0, 0], x[1, 1], x[2, 2], x[3, :], x[4, 0] = (
+        torch.nan,
+        torch.inf,
+        -torch.inf,
+        -torch.inf,
+        1e-40,
+    )
+    outputs = [torch.empty(o.shape, dtype=getattr(torch, o.dtype)) for o in program.outputs]
+
+    getattr(kernels, f"{name}_{form}")(*spoilt.operands(program), *outputs)
+
+    for output, expected in zip(outputs, spoilt.expected(torch.float64), strict=True):
+        torch.testing.assert_close(
+            output, expected.to(output.dtype), rtol=1e-4, atol=1e-4, equal_nan=True
+        )
+
+
 @pytest.mark.parametrize(
     ("names", "kind"), [(POINTWISE, "pointwise"), (ROWS, "rows"), (FLAT, "flat")]
 )

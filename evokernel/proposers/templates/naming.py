@@ -32,6 +32,7 @@ class Names:
     def take(self, wish: str) -> str:
         """The wish itself if it is free, else the same with a number behind it."""
         stem = re.sub(r"\W+|_+", "_", wish).strip("_") or "value"
+        stem = re.sub(r"(\D)_\d+$", r"\1", stem)  # The reference's own numbers would mix with ours.
         if stem[0].isdigit():
             stem = f"v{stem}"
         name, number = stem, 0

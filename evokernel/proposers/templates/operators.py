@@ -39,6 +39,11 @@ def _libm(name: str, group: Group = "function", arity: int = 1) -> Operator:
     return Operator(arity=arity, group=group, scalar=f"std::{call}", vector=call)
 
 
+def _short(name: str, scalar: str) -> Operator:
+    """A vector form that is shorter because it gives up the ends of the range."""
+    return Operator(arity=1, group="function", scalar=scalar, vector=f"{name}_short({{0}})")
+
+
 OPERATORS: dict[str, Operator] = {
     "add": _infix("+"),
     "sub": _infix("-"),
@@ -75,6 +80,11 @@ OPERATORS: dict[str, Operator] = {
     "mish": _own("mish"),
     # log(1 + exp(x)), without torch's `beta` and `threshold`.
     "softplus": _own("softplus"),
+    "exp_short": _short("exp", "std::exp({0})"),
+    "sigmoid_short": _short("sigmoid", "scalar::sigmoid({0})"),
+    "silu_short": _short("silu", "scalar::silu({0})"),
+    "gelu_short": _short("gelu", "scalar::gelu({0})"),
+    "gelu_tanh_short": _short("gelu_tanh", "scalar::gelu_tanh({0})"),
     "floor": _libm("floor", "rounding"),
     "ceil": _libm("ceil", "rounding"),
     "trunc": _libm("trunc", "rounding"),

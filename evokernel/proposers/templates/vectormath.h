@@ -350,6 +350,14 @@ inline V exp_inside(V x) {
   return (1.0f + expm1_rest(power.r)) * power_of_two(power.n);
 }
 
+// section exp_short: needs power
+// For results that count for nothing near the ends of the range: below 1.2e-38 they are 0, above
+// 2.4e38 infinite.
+inline V exp_short(V x) {
+  const Power power = split_power(clamp_max(clamp_min(x, -88.0f), 89.0f));
+  return (1.0f + expm1_rest(power.r)) * power_of_two(power.n);  // 2^-127 is 0, 2^128 infinite
+}
+
 // section exp2: needs power
 inline V exp2(V x) {
   x = clamp_max(clamp_min(x, -151.0f), 129.0f);
@@ -411,6 +419,12 @@ inline V sigmoid(V x) { return 1.0f / (1.0f + exp(-x)); }
 // section silu: needs exp
 inline V silu(V x) { return x / (1.0f + exp(-x)); }
 
+// section sigmoid_short: needs exp_short
+inline V sigmoid_short(V x) { return 1.0f / (1.0f + exp_short(-x)); }
+
+// section silu_short: needs exp_short
+inline V silu_short(V x) { return x / (1.0f + exp_short(-x)); }
+
 // section tanh: needs expm1
 // tanh(t) = (e^2t - 1) / (e^2t + 1), in terms of e^2t - 1 because t may be small.
 inline V tanh(V x) {
@@ -459,12 +473,37 @@ inline V gelu(V x) {
   return 0.5f * x * select(x < 0.0f, e, 2.0f - e);
 }
 
+// section gelu_short: needs core
+// x (1 / 2 + h), h = y p(y^2) / q(y^2) on |y| <= 5.4: 1.2e-6 of the result on |x| < 1.5, elsewhere
+// 1.2e-6 (torch's 1 + erf: 6e-7). Fitted as above; p is 3e-7 too large, so that h reaches 1 / 2.
+inline V gelu_short(V x) {
+  const V y = clamp_max(clamp_min(x, -5.4f), 5.4f);
+  const V square = y * y;
+  const V fourth = square * square;
+  const V p01 = fma(square, 0.0343565382f, 0.398942262f);
+  const V p23 = fma(square, 0.000174738088f, 0.00471353671f);
+  const V p45 = fma(square, 2.28031833e-08f, 6.46526632e-06f);
+  const V q01 = fma(square, 0.252783924f, 1.0f);
+  const V q23 = fma(square, 0.00191724987f, 0.0289485324f);
+  const V q45 = fma(square, 1.20749087e-06f, 7.59333561e-05f);
+  const V p = fma(fourth, fma(fourth, p45, p23), p01);
+  const V q = fma(fourth, fma(fourth, q45, q23), q01);
+  const V h = clamp_max(clamp_min(y * p / q, -0.5f), 0.5f);
+  return x * (0.5f + h);
+}
+
 // section gelu_tanh: needs exp
 // x (1 + tanh(z)) / 2 = x / (1 + exp(-2 z)), z = sqrt(2 / pi) (x + 0.044715 x^3). Rounding z
 // counts more the larger it is: 20 ulp at -4, where 1 + tanh(z) itself would have cancelled.
 inline V gelu_tanh(V x) {
   const V z = x * fma(x * x, -0.0713548163f, -1.59576912f);
   return x / (1.0f + exp(z));
+}
+
+// section gelu_tanh_short: needs exp_short
+inline V gelu_tanh_short(V x) {
+  const V z = x * fma(x * x, -0.0713548163f, -1.59576912f);
+  return x / (1.0f + exp_short(z));
 }
 
 // section mish: needs exp
