@@ -14,7 +14,13 @@ from evokernel.proposers.templates.kernel import (
     targets,
 )
 from evokernel.proposers.templates.lines import Lines
-from evokernel.proposers.templates.styles import fetched, style_choices, style_of, thread_count
+from evokernel.proposers.templates.styles import (
+    as_chosen,
+    fetched,
+    style_choices,
+    style_of,
+    thread_count,
+)
 from evokernel.proposers.templates.sweep import Span, SweepWriter, Work
 
 _SHARE = 16384
@@ -52,13 +58,13 @@ class _Writer:
     """Writes one kernel."""
 
     def __init__(self, program: Program, choices: Mapping[str, Value], function: str) -> None:
-        self._program = program
+        self._program = as_chosen(program, choices)
         self._choices = choices
         self._function = function
         self._text = Lines()
         self._style = style_of(choices)
-        self._rest = Resting(program, self._text)
-        self._sizes = ("rows" if program.domain.outer else "cols", "threads")
+        self._rest = Resting(self._program, self._text)
+        self._sizes = ("rows" if self._program.domain.outer else "cols", "threads")
 
     def write(self) -> Kernel:
         with self._text.block(head(self._function, self._program, self._sizes)):

@@ -15,7 +15,13 @@ from evokernel.proposers.templates.kernel import (
     targets,
 )
 from evokernel.proposers.templates.lines import Lines
-from evokernel.proposers.templates.styles import fetched, style_choices, style_of, thread_count
+from evokernel.proposers.templates.styles import (
+    as_chosen,
+    fetched,
+    style_choices,
+    style_of,
+    thread_count,
+)
 from evokernel.proposers.templates.sweep import (
     Span,
     SweepWriter,
@@ -50,12 +56,12 @@ class _Writer:
     """Writes one kernel."""
 
     def __init__(self, program: Program, choices: Mapping[str, Value], function: str) -> None:
-        self._program = program
+        self._program = as_chosen(program, choices)
         self._choices = choices
         self._function = function
         self._text = Lines()
         self._style = style_of(choices)
-        self._rest = Resting(program, self._text)
+        self._rest = Resting(self._program, self._text)
         self._sizes = ("rows", "threads") if program.domain.outer else ("threads",)
         self._chunk = int(choices.get("chunk", _CHUNK))
         self._number = -(-program.domain.cols // self._chunk)

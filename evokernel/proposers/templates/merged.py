@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from evokernel.proposers.templates import emit
-from evokernel.proposers.templates.expressions import Program, Reduce
+from evokernel.proposers.templates.expressions import Map, Program, Reduce, arguments
 from evokernel.proposers.templates.kernel import Resting
 from evokernel.proposers.templates.lines import Lines
 from evokernel.proposers.templates.sweep import Span, Work, buffer, prefetches
@@ -12,7 +12,7 @@ from evokernel.proposers.templates.works import Pair
 _ONLINE = """const V old_ = {first}_lanes_;
 {first}_lanes_ = maximum(old_, most_);
 const V low_ = select(isinf({first}_lanes_), 0.0f, {first}_lanes_);
-const V scale_ = select(isinf(old_), {second}_lanes_, {second}_lanes_ * exp(old_ - low_));"""
+const V scale_ = select(isinf(old_), {second}_lanes_, {second}_lanes_ * {exp}(old_ - low_));"""
 """A lane's sum is relative to its maximum so far, or to 0 while that is infinite: a sum of nothing
 stays 0, and one with an infinite part stays as it is."""
 
@@ -38,6 +38,8 @@ class MergedWriter:
         self._rest = rest
         self._first = program.values[both.first].name
         self._second = program.values[both.second].name
+        top = program.values[arguments(program.values[both.second])[0]]
+        self._exp = top.op if isinstance(top, Map) else ""
 
     def write(self, work: Work, span: Span) -> None:
         """Write the loops and, after them, both values and what is computed between them."""
@@ -85,7 +87,7 @@ class MergedWriter:
         yield from self._filled(_ONLINE)
         yield "V sum_ = 0.0f;"
         yield f"#pragma GCC unroll {self._number}"
-        yield f"{each.format(0)} sum_ = sum_ + exp(part_[u_] - low_);"
+        yield f"{each.format(0)} sum_ = sum_ + {self._exp}(part_[u_] - low_);"
         yield f"{self._second}_lanes_ = scale_ + sum_;"
 
     def _moments(self) -> Iterable[str]:
@@ -100,7 +102,9 @@ class MergedWriter:
 
     def _filled(self, text: str) -> list[str]:
         number = f"{self._number}.0f"
-        return text.format(first=self._first, second=self._second, number=number).split("\n")
+        return text.format(
+            first=self._first, second=self._second, number=number, exp=self._exp
+        ).split("\n")
 
     def _last(self, work: Work, span: Span) -> None:
         """One vector at a time, the last one perhaps in part."""
@@ -113,7 +117,7 @@ class MergedWriter:
             nothing = "-std::numeric_limits<float>::infinity()"
             self._text.add(f"const V most_ = select(first(n), {name}, {nothing});")
             self._text.extend(self._filled(_ONLINE))
-            self._text.add(f"{self._second}_lanes_ = scale_ + exp(most_ - low_);")
+            self._text.add(f"{self._second}_lanes_ = scale_ + {self._exp}(most_ - low_);")
             return
         self._text.add(
             f"const V shift_ = select(first(n), {name} - mean_lanes_, 0.0f);",
@@ -131,7 +135,7 @@ class MergedWriter:
         self._text.add(
             f"const V low_ = select(isinf({first}), 0.0f, {first});",
             f"const M empty_ = ({first} < low_) & M({base} > {first});",
-            f"{second} = select(empty_, 0.0f, {second} * exp(low_ - {base}));",
+            f"{second} = select(empty_, 0.0f, {second} * {self._exp}(low_ - {base}));",
             f"const float {self._second} = reduce_sum({second});",
         )
 

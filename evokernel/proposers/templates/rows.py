@@ -18,7 +18,13 @@ from evokernel.proposers.templates.kernel import (
 )
 from evokernel.proposers.templates.lines import Lines
 from evokernel.proposers.templates.merged import MergedWriter
-from evokernel.proposers.templates.styles import VECTOR, style_choices, style_of, thread_count
+from evokernel.proposers.templates.styles import (
+    VECTOR,
+    as_chosen,
+    style_choices,
+    style_of,
+    thread_count,
+)
 from evokernel.proposers.templates.sweep import (
     WIDEST,
     Span,
@@ -97,13 +103,13 @@ class _Writer:
     """Writes one kernel."""
 
     def __init__(self, program: Program, choices: Mapping[str, Value], function: str) -> None:
-        self._program = program
+        self._program = as_chosen(program, choices)
         self._choices = choices
         self._function = function
         self._text = Lines()
         self._style = style_of(choices)
-        self._rest = Resting(program, self._text)
-        self._works = works(program, choices)
+        self._rest = Resting(self._program, self._text)
+        self._works = works(self._program, choices)
         cols = program.domain.cols
         self._span = Span(begin="0", end=str(cols), length=cols, multiple=cols)
 

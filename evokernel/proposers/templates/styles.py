@@ -4,7 +4,8 @@ from collections.abc import Mapping
 
 from evokernel.proposers.templates.choices import Choice, Option, Value
 from evokernel.proposers.templates.emit import vector_problem
-from evokernel.proposers.templates.expressions import Level, Program, Reduce
+from evokernel.proposers.templates.expressions import Level, Map, Program, Reduce
+from evokernel.proposers.templates.operators import OPERATORS
 from evokernel.proposers.templates.sweep import WIDEST, Style, Work, is_associative
 
 VECTOR: dict[str, tuple[Value, ...]] = {"form": ("vector",)}
@@ -15,7 +16,8 @@ def style_choices(program: Program) -> tuple[Choice, ...]:
     """How the loops are written: form, unrolling, stores, prefetching, threads."""
     offered = [_form(program)]
     if "vector" in offered[0].values:
-        offered += [_unroll(program), *_stores(program), _prefetch(program)]
+        offered += [*_functions(program), _unroll(program), *_stores(program)]
+        offered.append(_prefetch(program))
     return (*offered, _threads())
 
 
@@ -42,6 +44,32 @@ def _form(program: Program) -> Choice:
     if vector_problem(program) is None:
         options.append(Option(value="vector", technique="vectorized-math"))
     return Choice(name="form", options=tuple(options))
+
+
+def _functions(program: Program) -> tuple[Choice, ...]:
+    if shortened(program) == program:
+        return ()
+    short = Option(value="short", technique="shorter-functions")
+    return (Choice(name="functions", options=(Option(value="full"), short), needs=VECTOR),)
+
+
+def shortened(program: Program) -> Program:
+    """The program with every function in its short form, where it has one; nothing moves."""
+    values = tuple(
+        value.model_copy(update={"op": f"{value.op}_short"})
+        if isinstance(value, Map)
+        and value.level is Level.ELEMENT
+        and value.dtype == "float32"
+        and f"{value.op}_short" in OPERATORS
+        else value
+        for value in program.values
+    )
+    return program.model_copy(update={"values": values})
+
+
+def as_chosen(program: Program, choices: Mapping[str, Value]) -> Program:
+    """The program with the functions that a plan has chosen."""
+    return shortened(program) if choices.get("functions") == "short" else program
 
 
 def _unroll(program: Program) -> Choice:

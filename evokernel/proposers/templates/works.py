@@ -54,7 +54,7 @@ def _pair(program: Program, first: int, second: int) -> Pair | None:
 
 
 def _kind(one: Reduce, top: Map, program: Program) -> Literal["online", "moments"] | None:
-    if one.op in ("max", "fmax") and top.op == "exp":
+    if one.op in ("max", "fmax") and top.op in ("exp", "exp_short"):
         return "online"
     rows = any(program.values[o.value].level is Level.ROW for o in program.outputs)
     if one.op == "sum" and top.op == "mul" and top.args[0] == top.args[1] and not rows:
