@@ -216,10 +216,25 @@ def _require_room(config: RunConfig) -> None:
 
 
 def _captured(task: Task) -> tuple[OpGraph | None, str]:
+    """The task's operators, or why they are not known.
+
+    Raises:
+        TaskError: the reference fails, or judging it takes more memory than there is.
+    """
+    from evokernel.bench.reference import free_bytes
+    from evokernel.program.estimate import plan_reference
+
+    program = task.program()
+    graph: OpGraph | None = None
+    why_not = ""
     try:
-        return capture(task.program()), ""
+        graph = capture(program)
     except CaptureFailed as failure:
-        return None, f"the operators of `{task.name}` are not known: {failure}"
+        why_not = f"the operators of `{task.name}` are not known: {failure}"
+    plan_reference(program, None, graph, free_bytes() // 2)
+    if graph is None:  # perhaps because it does not run at all
+        program.check()
+    return graph, why_not
 
 
 def _proposer(config: RunConfig) -> Proposer:
