@@ -26,6 +26,7 @@ from evokernel.bench.race import race
 from evokernel.bench.session import Session
 from evokernel.bench.tally import Tally
 from evokernel.bench.trials import REPEATS, Failure, Trials
+from evokernel.compilers.cpp import CppCompiler
 from evokernel.config import BenchConfig
 from evokernel.errors import ConfigError, WorkerError
 from evokernel.evaluation import Evaluation, Promotion, Status
@@ -133,7 +134,12 @@ class LocalEvaluator:
         return tuple(note for note in found if note)
 
     def __enter__(self) -> Self:
-        """Nothing is started before it is needed."""
+        """Nothing is started before it is needed; a missing compiler is told at once.
+
+        Raises:
+            CompilerMissing: No compiler answers.
+        """
+        CppCompiler(self.config.cache, timeout_s=self.config.compile_s)
         return self
 
     def __exit__(self, *exc: object) -> None:
