@@ -566,7 +566,9 @@ def test_everything_ends_with_a_killed_parent(tmp_path: Path) -> None:
         "        time.sleep(600)", top="if os.fork() == 0: os.setsid(); time.sleep(600)"
     ).replace("forward(self, x)", "forward(self)")
     (tmp_path / "candidate.txt").write_text(source)
-    arguments = [str(tmp_path / "candidate.txt"), str(tmp_path)]
+    base = tmp_path / "base"
+    base.mkdir()
+    arguments = [str(tmp_path / "candidate.txt"), str(base)]
     with subprocess.Popen(
         [sys.executable, "-c", ORPHANS, *arguments], stdout=subprocess.PIPE, text=True
     ) as parent:
@@ -576,6 +578,6 @@ def test_everything_ends_with_a_killed_parent(tmp_path: Path) -> None:
         assert len(pids) == 6  # of both pools the worker, its child and the server
         parent.kill()
     end = time.monotonic() + 10
-    while living := [pid for pid in pids if Path(f"/proc/{pid}").exists()]:
-        assert time.monotonic() < end, living
+    while left := [pid for pid in pids if Path(f"/proc/{pid}").exists()] or list(base.iterdir()):
+        assert time.monotonic() < end, left
         time.sleep(0.02)

@@ -57,7 +57,7 @@ def _reap(cell: Cell, report: Report, server: int, files: tuple[int, int, int]) 
         os.close(file)
     status, peak = _bury(worker)
     if not has_namespace:
-        sweep(reaper)
+        sweep()
     wire = Wire(socket.socket(fileno=own_end))
     try:
         wire.send({"status": status, "peak_bytes": peak}, timeout_s=1.0)
@@ -132,5 +132,5 @@ def _follow_parent(parent: int, number: int) -> None:
 
 
 def _sweep_and_leave(*_: object) -> None:
-    sweep(os.getpid())
+    sweep()
     os._exit(0)

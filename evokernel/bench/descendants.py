@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from collections.abc import Set
 from pathlib import Path
 
 from evokernel.errors import WorkerError
@@ -10,33 +11,52 @@ from evokernel.errors import WorkerError
 
 def descendants(pid: int) -> list[int]:
     """Every living descendant, children first; what ends or begins meanwhile may be missing."""
-    if not Path("/proc/thread-self/children").exists():  # an optional part of the kernel
-        return _descendants_by_scan(pid)
     found: list[int] = []
-    generation = _children(pid)
+    generation = children(pid)
     while generation:
         found.extend(generation)
-        generation = [grandchild for child in generation for grandchild in _children(child)]
-    return found
+        generation = [grandchild for child in generation for grandchild in children(child)]
+    return [process for process in found if _is_alive(process)]
 
 
-def sweep(pid: int, timeout_s: float = 5.0) -> None:
-    """Kill every descendant of a process, again and again until none is left.
+def children(pid: int) -> list[int]:
+    """Children of a process, dead ones that it has not collected included."""
+    if not Path("/proc/thread-self/children").exists():  # an optional part of the kernel
+        return _children_by_scan(pid)
+    try:
+        files = [thread / "children" for thread in Path(f"/proc/{pid}/task").iterdir()]
+        return [int(name) for file in files for name in file.read_text().split()]
+    except OSError:  # it ended meanwhile
+        return []
 
-    `pid` must collect its dead children, or be this process, which then does.
+
+def sweep(spared: Set[int] = frozenset(), timeout_s: float = 5.0) -> set[int]:
+    """Kill and collect every descendant of this process, which adopts all that are orphaned.
+
+    As long as there is a descendant there is a child, dead or alive: to look for living descendants
+    instead would miss those whose parent dies while we look.
+
+    Args:
+        spared: Children that are left alone with all below them.
+        timeout_s: When to give up.
+
+    Returns:
+        The children that were collected, spared ones that died by themselves included.
 
     Raises:
         WorkerError: Some survive.
     """
     end = time.monotonic() + timeout_s
-    while living := descendants(pid):
-        for process in living:
-            _kill(process)
-        if pid == os.getpid():
-            collect()
+    collected = {pid for pid, _ in collect()}
+    while unwanted := set(children(os.getpid())) - spared:
+        for child in unwanted:
+            for process in (child, *descendants(child)):
+                _kill(process)
         if time.monotonic() > end:
-            raise WorkerError(f"processes {living} of a worker survive SIGKILL; end them by hand")
-        time.sleep(0.005)
+            raise WorkerError(f"processes {unwanted} of a worker survive SIGKILL; end them by hand")
+        time.sleep(0.001)
+        collected |= {pid for pid, _ in collect()}
+    return collected
 
 
 def collect() -> list[tuple[int, int]]:
@@ -59,31 +79,20 @@ def _kill(pid: int) -> None:
         return
 
 
-def _children(pid: int) -> list[int]:
-    """Living children of all threads of a process, oldest first within a thread."""
-    try:
-        files = [thread / "children" for thread in Path(f"/proc/{pid}/task").iterdir()]
-        named = [int(name) for file in files for name in file.read_text().split()]
-    except OSError:  # it ended meanwhile
-        return []
-    return [child for child in named if _parent(child) is not None]
+def _children_by_scan(pid: int) -> list[int]:
+    numbers = sorted(int(entry.name) for entry in Path("/proc").glob("[0-9]*"))
+    return [number for number in numbers if _state_and_parent(number)[1] == pid]
 
 
-def _descendants_by_scan(pid: int) -> list[int]:
-    numbers = [int(entry.name) for entry in Path("/proc").glob("[0-9]*")]
-    parents = {number: _parent(number) for number in numbers}
-    found: list[int] = []
-    generation = {pid}
-    while generation := {child for child, parent in parents.items() if parent in generation}:
-        found.extend(sorted(generation))
-    return found
+def _is_alive(pid: int) -> bool:
+    return _state_and_parent(pid)[0] not in "XZ"
 
 
-def _parent(pid: int) -> int | None:
-    """The parent of a living process; None for one that has ended, collected or not."""
+def _state_and_parent(pid: int) -> tuple[str, int]:
+    """The state letter of a process and its parent; X (dead) and 0 where there is none."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
-        return None
+        return "X", 0
     state, parent = stat.rpartition(")")[2].split()[:2]
-    return None if state in "ZX" else int(parent)
+    return state, int(parent)

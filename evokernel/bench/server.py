@@ -10,6 +10,7 @@ import gc
 import importlib
 import os
 import select
+import shutil
 import signal
 import socket
 import sys
@@ -18,13 +19,17 @@ from typing import TYPE_CHECKING, NoReturn
 
 from evokernel.bench import kernel, sandbox
 from evokernel.bench.birth import reap
-from evokernel.bench.descendants import collect, descendants
+from evokernel.bench.descendants import collect, sweep
 from evokernel.bench.sandbox import Cell, Report
 from evokernel.bench.wire import BrokenWire, Message, Wire
 from evokernel.frozen import Frozen
 
 if TYPE_CHECKING:
     from evokernel.bench.tripwire import Tripwire
+
+
+_ORPHANED = 3  # exit status of a server whose parent died
+_LEAVE_S = 5.0
 
 
 class ServerOrder(Frozen):
@@ -60,8 +65,11 @@ def _become_init(endpoint: socket.socket) -> None:
     watch.register(endpoint, 0)  # only that the parent hung up
     watch.register(os.pidfd_open(child), select.POLLIN)
     watch.poll()
-    os.kill(child, signal.SIGKILL)
-    os.waitpid(child, 0)
+    watch.unregister(endpoint)
+    if not watch.poll(_LEAVE_S * 1000):
+        os.kill(child, signal.SIGKILL)
+    if os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == _ORPHANED:
+        _remove_home()
     os._exit(0)
 
 
@@ -97,11 +105,20 @@ class Server:
                     self._wire.feed()
                     self._answer_all()
         except BrokenWire:
-            os._exit(0)
+            self._leave_orphaned()
+
+    def _leave_orphaned(self) -> NoReturn:
+        """The parent is gone without a word: nobody else will tidy up."""
+        if not self._report.has("pid_namespace"):
+            sweep()
+            _remove_home()
+        os._exit(_ORPHANED)  # workers end with us, the rest is the watching process's
 
     def _answer_all(self) -> None:
         while frame := self._wire.take():
             message, files = frame
+            if "leave" in message:
+                os._exit(0)
             if "sweep" in message:
                 self._sweep_orphans()
             else:
@@ -154,11 +171,7 @@ class Server:
 
     def _sweep_orphans(self) -> None:
         """Where there are no namespaces: kill what escaped its reaper and was adopted by us."""
-        own = {pid: set(descendants(pid)) for pid in self._reapers}
-        known = set(own).union(*own.values())
-        for pid in set(descendants(os.getpid())) - known:
-            os.kill(pid, signal.SIGKILL)
-        self._reapers.difference_update(pid for pid, _ in collect())
+        self._reapers -= sweep(spared=self._reapers)
         self._wire.send({"swept": True})
 
     @staticmethod
@@ -176,6 +189,11 @@ def _import_all(preload: tuple[str, ...]) -> "Tripwire":
     for name in ("evokernel.jit", "evokernel.bench.worker", *preload):
         importlib.import_module(name)
     return tripwire
+
+
+def _remove_home() -> None:
+    """Delete the folder that was made for this pool, with whatever workers left in it."""
+    shutil.rmtree(Path.cwd(), ignore_errors=True)
 
 
 def package_folder() -> Path:

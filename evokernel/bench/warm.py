@@ -1,5 +1,6 @@
 """Owns the parent's end of a warm server: its scrubbed environment, its start, forks, its end."""
 
+import contextlib
 import os
 import select
 import subprocess
@@ -123,6 +124,8 @@ class WarmServer:
         Raises:
             WorkerError: It survives.
         """
+        with contextlib.suppress(BrokenWire):  # it may have died already
+            self._wire.send({"leave": True}, timeout_s=1.0)
         self._wire.close()
         try:
             self._process.wait(_END_S if self._is_ready else START_S)
