@@ -12,10 +12,14 @@ _SECTION = re.compile(
     r"^// (scalar )?section (\w+)(?:: needs ([\w ,]+))?(?:: for (\w+))?\n", re.MULTILINE
 )
 _INCLUDES = "".join(
-    f"#include <{name}>\n"
-    for name in ("cmath", "cstdint", "cstring", "limits", "type_traits", "utility")
+    f"#include <{name}>\n" for name in ("cstdint", "limits", "type_traits", "utility")
 )
-_INTRINSICS = "#if defined(__x86_64__)\n#include <immintrin.h>\n#endif\n"
+_MATHEMATICS = "#include <cmath>\n"
+_FROM_MATHEMATICS = re.compile(r"\bstd::(?!numeric_limits\b|vector\b)")
+"""What needs the library's mathematics, whose header takes longer to compile than most kernels."""
+_CONSTANTS = {"INFINITY": "__builtin_inff()", "NAN": '__builtin_nanf("")'}
+"""The only macros of that header that kernels use."""
+_INTRINSICS = "#if defined(__AVX512F__)\n#include <immintrin.h>\n#endif\n"
 
 
 class Section(Frozen):
@@ -71,6 +75,14 @@ def preamble(source: str) -> str:
         body = "\n\n".join(s.text for s in plain)
         parts.append(f"namespace scalar {{\n\n{body}\n\n}}  // namespace scalar")
     text = _INCLUDES + (_INTRINSICS if wide else "")
+    if _FROM_MATHEMATICS.search(source) or any("std::" in s.text for s in plain):
+        text = _MATHEMATICS + text
+    else:
+        text += "".join(
+            f"#ifndef {name}\n#define {name} {value}\n#endif\n"
+            for name, value in _CONSTANTS.items()
+            if re.search(rf"\b{name}\b", source)
+        )
     if parts:
         text += "\nnamespace {\n\n" + "\n\n".join(parts) + "\n\n}  // namespace\n"
     return text

@@ -18,6 +18,9 @@ constexpr int LANES = 8;
 #else
 constexpr int LANES = 4;
 #endif
+#if defined(__AVX2__) && defined(__FMA__) && !defined(__AVX512F__) && !defined(__clang__)
+#define AVX2_BUILTINS  // g++ has them without <immintrin.h>, which takes a second to compile
+#endif
 
 typedef float Floats __attribute__((vector_size(LANES * 4)));
 typedef int32_t Ints __attribute__((vector_size(LANES * 4)));
@@ -61,41 +64,31 @@ inline V from_bits(Ints a) { return (Floats)a; }
 #if defined(__AVX512F__)
 inline V fma(V a, V b, V c) { return (Floats)_mm512_fmadd_ps(a.v, b.v, c.v); }
 inline V sqrt(V a) { return (Floats)_mm512_sqrt_ps(a.v); }
-// The larger (smaller) one; `b` if either is NaN.
-inline V fast_max(V a, V b) { return (Floats)_mm512_max_ps(a.v, b.v); }
-inline V fast_min(V a, V b) { return (Floats)_mm512_min_ps(a.v, b.v); }
 inline V select(M m, V a, V b) {
   const __m512i truth = (__m512i)m.v;
   return (Floats)_mm512_mask_blend_ps(_mm512_test_epi32_mask(truth, truth), b.v, a.v);
 }
-inline V load(const float* p) { return (Floats)_mm512_loadu_ps(p); }
-inline void store(float* p, V a) { _mm512_storeu_ps(p, a.v); }
-#elif defined(__AVX2__) && defined(__FMA__)
-inline V fma(V a, V b, V c) { return (Floats)_mm256_fmadd_ps(a.v, b.v, c.v); }
-inline V sqrt(V a) { return (Floats)_mm256_sqrt_ps(a.v); }
-// The larger (smaller) one; `b` if either is NaN.
-inline V fast_max(V a, V b) { return (Floats)_mm256_max_ps(a.v, b.v); }
-inline V fast_min(V a, V b) { return (Floats)_mm256_min_ps(a.v, b.v); }
-inline V select(M m, V a, V b) { return (Floats)_mm256_blendv_ps(b.v, a.v, (__m256)m.v); }
-inline V load(const float* p) { return (Floats)_mm256_loadu_ps(p); }
-inline void store(float* p, V a) { _mm256_storeu_ps(p, a.v); }
+#elif defined(AVX2_BUILTINS)
+inline V fma(V a, V b, V c) { return __builtin_ia32_vfmaddps256(a.v, b.v, c.v); }
+inline V sqrt(V a) { return __builtin_ia32_sqrtps256(a.v); }
+inline V select(M m, V a, V b) { return __builtin_ia32_blendvps256(b.v, a.v, (Floats)m.v); }
 #else
 inline V fma(V a, V b, V c) { return a.v * b.v + c.v; }
 inline V sqrt(V a) {
-  for (int i = 0; i < LANES; ++i) a.v[i] = std::sqrt(a.v[i]);
+  for (int i = 0; i < LANES; ++i) a.v[i] = __builtin_sqrtf(a.v[i]);
   return a;
 }
-// The larger (smaller) one; `b` if either is NaN.
+inline V select(M m, V a, V b) { return m.v ? a.v : b.v; }
+#endif
+// The larger (smaller) one; `b` if either is NaN. One instruction on x86.
 inline V fast_max(V a, V b) { return a.v > b.v ? a.v : b.v; }
 inline V fast_min(V a, V b) { return a.v < b.v ? a.v : b.v; }
-inline V select(M m, V a, V b) { return m.v ? a.v : b.v; }
 inline V load(const float* p) {
   V a;
-  std::memcpy(&a, p, sizeof a);
+  __builtin_memcpy(&a, p, sizeof a);
   return a;
 }
-inline void store(float* p, V a) { std::memcpy(p, &a, sizeof a); }
-#endif
+inline void store(float* p, V a) { __builtin_memcpy(p, &a, sizeof a); }
 inline M select(M m, M a, M b) { return (m.v & a.v) | (~m.v & b.v); }
 
 inline V abs(V a) { return from_bits(bits(a) & 0x7fffffff); }
@@ -103,7 +96,7 @@ inline V copy_sign(V size, V sign) {
   return from_bits((bits(size) & 0x7fffffff) | (bits(sign) & INT32_MIN));
 }
 inline M isnan(V a) { return a != a; }
-inline M isinf(V a) { return abs(a) == std::numeric_limits<float>::infinity(); }
+inline M isinf(V a) { return abs(a) == __builtin_inff(); }
 inline V to_float(M m) { return select(m, 1.0f, 0.0f); }
 inline V reciprocal(V a) { return 1.0f / a; }
 inline V rsqrt(V a) { return 1.0f / sqrt(a); }
@@ -126,11 +119,11 @@ inline M first(int64_t n) {
 inline V load_first(const float* p, int64_t n) {
 #if defined(__AVX512F__)
   return (Floats)_mm512_maskz_loadu_ps(static_cast<__mmask16>((1u << n) - 1), p);
-#elif defined(__AVX2__) && defined(__FMA__)
-  return (Floats)_mm256_maskload_ps(p, (__m256i)first(n).v);
+#elif defined(AVX2_BUILTINS)
+  return __builtin_ia32_maskloadps256((const Floats*)p, first(n).v);
 #else
   V a(0.0f);
-  std::memcpy(&a, p, n * sizeof(float));
+  __builtin_memcpy(&a, p, n * sizeof(float));
   return a;
 #endif
 }
@@ -138,20 +131,22 @@ inline V load_first(const float* p, int64_t n) {
 inline void store_first(float* p, V a, int64_t n) {
 #if defined(__AVX512F__)
   _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << n) - 1), a.v);
-#elif defined(__AVX2__) && defined(__FMA__)
-  _mm256_maskstore_ps(p, (__m256i)first(n).v, a.v);
+#elif defined(AVX2_BUILTINS)
+  __builtin_ia32_maskstoreps256((Floats*)p, first(n).v, a.v);
 #else
-  std::memcpy(p, &a, n * sizeof(float));
+  __builtin_memcpy(p, &a, n * sizeof(float));
 #endif
 }
 
 // section streaming: needs core
 // Writes past the caches; `p` must be aligned to the vector.
 inline void stream(float* p, V a) {
-#if defined(__AVX512F__)
+#if defined(__clang__)
+  __builtin_nontemporal_store(a.v, (Floats*)p);
+#elif defined(__AVX512F__)
   _mm512_stream_ps(p, a.v);
-#elif defined(__AVX2__) && defined(__FMA__)
-  _mm256_stream_ps(p, a.v);
+#elif defined(AVX2_BUILTINS)
+  __builtin_ia32_movntps256(p, a.v);
 #else
   store(p, a);
 #endif
@@ -159,20 +154,22 @@ inline void stream(float* p, V a) {
 // Must follow the last `stream` of a thread before others read what it wrote.
 inline void stream_fence() {
 #if defined(__x86_64__)
-  _mm_sfence();
+  __builtin_ia32_sfence();
 #endif
 }
 
 // section booleans: needs core: for bool
 typedef uint8_t Bytes __attribute__((vector_size(LANES)));
-// Intrinsics where there are some: compilers take the conversions apart, lane by lane.
+// Compilers take conversions of these widths apart, lane by lane; hence the instructions by name.
 inline M widened(Bytes bytes) {
 #if defined(__AVX512F__)
   return (Ints)_mm512_cvtepu8_epi32((__m128i)bytes) != 0;
-#elif defined(__AVX2__) && defined(__FMA__)
-  int64_t all;
-  std::memcpy(&all, &bytes, sizeof all);
-  return (Ints)_mm256_cvtepu8_epi32(_mm_cvtsi64_si128(all)) != 0;
+#elif defined(AVX2_BUILTINS)
+  typedef char Wide __attribute__((vector_size(16)));
+  typedef long long Pair __attribute__((vector_size(16)));
+  long long all;
+  __builtin_memcpy(&all, &bytes, sizeof all);
+  return (Ints)__builtin_ia32_pmovzxbd256((Wide)(Pair){all, 0}) != 0;
 #else
   return __builtin_convertvector(bytes, Ints) != 0;
 #endif
@@ -180,13 +177,15 @@ inline M widened(Bytes bytes) {
 inline Bytes narrowed(M m) {
 #if defined(__AVX512F__)
   return (Bytes)_mm512_cvtepi32_epi8((__m512i)(m.v & 1));
-#elif defined(__AVX2__) && defined(__FMA__)
-  const __m256i ones = (__m256i)(m.v & 1);
-  const __m128i low = _mm256_castsi256_si128(ones), high = _mm256_extracti128_si256(ones, 1);
-  const __m128i words = _mm_packs_epi32(low, high);
-  const int64_t all = _mm_cvtsi128_si64(_mm_packs_epi16(words, words));
+#elif defined(AVX2_BUILTINS)
+  typedef int Half __attribute__((vector_size(16)));
+  const Ints ones = m.v & 1;
+  const Half low = __builtin_shufflevector(ones, ones, 0, 1, 2, 3);
+  const Half high = __builtin_shufflevector(ones, ones, 4, 5, 6, 7);
+  const auto words = __builtin_ia32_packssdw128(low, high);
+  const auto all = __builtin_ia32_packsswb128(words, words);
   Bytes bytes;
-  std::memcpy(&bytes, &all, sizeof bytes);
+  __builtin_memcpy(&bytes, &all, sizeof bytes);
   return bytes;
 #else
   return __builtin_convertvector(m.v & 1, Bytes);
@@ -194,13 +193,13 @@ inline Bytes narrowed(M m) {
 }
 inline M load_mask_first(const bool* p, int64_t n) {
   Bytes bytes{};
-  std::memcpy(&bytes, p, n);
+  __builtin_memcpy(&bytes, p, n);
   return widened(bytes);
 }
 inline M load_mask(const bool* p) { return load_mask_first(p, LANES); }
 inline void store_first(bool* p, M m, int64_t n) {
   const Bytes bytes = narrowed(m);
-  std::memcpy(p, &bytes, n);
+  __builtin_memcpy(p, &bytes, n);
 }
 inline void store(bool* p, M m) { store_first(p, m, LANES); }
 
@@ -283,11 +282,11 @@ inline V scan_prod(V a) {
   return scan_lanes(a, 1.0f, [](V x, V y) { return x * y; });
 }
 inline V scan_max(V a) {
-  const float least = -std::numeric_limits<float>::infinity();
+  const float least = -__builtin_inff();
   return scan_lanes(a, least, [](V x, V y) { return maximum(x, y); });
 }
 inline V scan_min(V a) {
-  const float most = std::numeric_limits<float>::infinity();
+  const float most = __builtin_inff();
   return scan_lanes(a, most, [](V x, V y) { return minimum(x, y); });
 }
 inline float last(V a) { return a.v[LANES - 1]; }
@@ -298,16 +297,16 @@ inline V round(V a) { return (Floats)_mm512_roundscale_ps(a.v, 0x08); }
 inline V floor(V a) { return (Floats)_mm512_roundscale_ps(a.v, 0x09); }
 inline V ceil(V a) { return (Floats)_mm512_roundscale_ps(a.v, 0x0a); }
 inline V trunc(V a) { return (Floats)_mm512_roundscale_ps(a.v, 0x0b); }
-#elif defined(__AVX2__) && defined(__FMA__)
-inline V round(V a) { return (Floats)_mm256_round_ps(a.v, 0x08); }
-inline V floor(V a) { return (Floats)_mm256_round_ps(a.v, 0x09); }
-inline V ceil(V a) { return (Floats)_mm256_round_ps(a.v, 0x0a); }
-inline V trunc(V a) { return (Floats)_mm256_round_ps(a.v, 0x0b); }
+#elif defined(AVX2_BUILTINS)
+inline V round(V a) { return __builtin_ia32_roundps256(a.v, 0x08); }
+inline V floor(V a) { return __builtin_ia32_roundps256(a.v, 0x09); }
+inline V ceil(V a) { return __builtin_ia32_roundps256(a.v, 0x0a); }
+inline V trunc(V a) { return __builtin_ia32_roundps256(a.v, 0x0b); }
 #else
-inline V round(V a) { return each_lane(a, [](float x) { return std::nearbyint(x); }); }
-inline V floor(V a) { return each_lane(a, [](float x) { return std::floor(x); }); }
-inline V ceil(V a) { return each_lane(a, [](float x) { return std::ceil(x); }); }
-inline V trunc(V a) { return each_lane(a, [](float x) { return std::trunc(x); }); }
+inline V round(V a) { return each_lane(a, [](float x) { return __builtin_nearbyintf(x); }); }
+inline V floor(V a) { return each_lane(a, [](float x) { return __builtin_floorf(x); }); }
+inline V ceil(V a) { return each_lane(a, [](float x) { return __builtin_ceilf(x); }); }
+inline V trunc(V a) { return each_lane(a, [](float x) { return __builtin_truncf(x); }); }
 #endif
 
 // section power: needs core
@@ -394,10 +393,10 @@ inline V log_inside(V x, V extra) {
   return fma(e, 0.693359375f, f + low);
 }
 inline V log(V x) {
-  const float infinity = std::numeric_limits<float>::infinity();
-  const M small = x < std::numeric_limits<float>::min();
+  const float infinity = __builtin_inff();
+  const M small = x < 1.17549435e-38f;
   const V y = log_inside(select(small, x * 8388608.0f, x), select(small, -23.0f, 0.0f));
-  const V low = select(x == 0.0f, -infinity, std::numeric_limits<float>::quiet_NaN());
+  const V low = select(x == 0.0f, -infinity, __builtin_nanf(""));
   return select(x <= 0.0f, low, select(x < infinity, y, x));
 }
 
@@ -409,7 +408,7 @@ inline V log10(V x) { return log(x) * 0.434294482f; }
 inline V log1p(V x) {
   const V u = 1.0f + x;
   const V lost = x - (u - 1.0f);
-  const M inside = (u > 0.0f) & (u < std::numeric_limits<float>::infinity());
+  const M inside = (u > 0.0f) & (u < __builtin_inff());
   return log(u) + select(inside, lost / u, 0.0f);
 }
 
@@ -531,18 +530,18 @@ inline V softplus(V x) {
 
 // section rare: needs lanes
 inline V pow(V a, V b) {
-  return each_lane(a, b, [](float x, float y) { return std::pow(x, y); });
+  return each_lane(a, b, [](float x, float y) { return __builtin_powf(x, y); });
 }
-inline V erfc(V a) { return each_lane(a, [](float x) { return std::erfc(x); }); }
-inline V sin(V a) { return each_lane(a, [](float x) { return std::sin(x); }); }
-inline V cos(V a) { return each_lane(a, [](float x) { return std::cos(x); }); }
+inline V erfc(V a) { return each_lane(a, [](float x) { return __builtin_erfcf(x); }); }
+inline V sin(V a) { return each_lane(a, [](float x) { return __builtin_sinf(x); }); }
+inline V cos(V a) { return each_lane(a, [](float x) { return __builtin_cosf(x); }); }
 inline V fmod(V a, V b) {
-  return each_lane(a, b, [](float x, float y) { return std::fmod(x, y); });
+  return each_lane(a, b, [](float x, float y) { return __builtin_fmodf(x, y); });
 }
 // With the sign of the divisor.
 inline V remainder(V a, V b) {
   return each_lane(a, b, [](float x, float y) {
-    const float rest = std::fmod(x, y);
+    const float rest = __builtin_fmodf(x, y);
     return rest != 0.0f && (rest < 0.0f) != (y < 0.0f) ? rest + y : rest;
   });
 }
