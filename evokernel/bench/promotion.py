@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from itertools import groupby
 
 from evokernel.attempt import Candidate
@@ -21,6 +22,9 @@ PROCESSES = 3
 """Fresh processes of each side."""
 SPARE = 2
 """More of them that may replace those which the machine spoiled."""
+LIMIT_S = 0.8
+"""Seconds of blocks in each process: what still moves a ratio of several processes is the
+difference between them, not the noise within one."""
 EAGER = "eager"
 
 
@@ -102,8 +106,9 @@ class _SecondLook:
                     raise WorkerError(f"the parent failed to load again: {error}") from error
             series = Series()
             if self._timed:
-                series = _measure(session, sides, session.pace)
-                if failure := race.spoiled(series, session.pace):
+                pace = _brief(session.pace)
+                series = _measure(session, sides, pace)
+                if failure := race.spoiled(series, pace):
                     return failure
             if failure := trials.after(child, series.kept):
                 return failure
@@ -134,6 +139,10 @@ class _SecondLook:
     def _ratio(self, claim: Claim) -> Interval:
         is_tolerant = race.is_tolerant(self._series, self._session.pace)
         return race.interval(self._series, _opponent(claim), is_tolerant)
+
+
+def _brief(pace: Pace) -> Pace:
+    return replace(pace, limit_s=min(pace.limit_s, LIMIT_S))
 
 
 def _opponent(claim: Claim) -> str:
