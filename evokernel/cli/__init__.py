@@ -16,6 +16,7 @@ COMMANDS = {
     "resume": ("run:resume", "Continue a run that was interrupted."),
     "evaluate": ("evaluate:evaluate", "Judge a candidate: right, by its own means, how fast."),
     "compile": ("compile:compile_file", "Build the kernels of a file."),
+    "memory": ("memory:app", "Look at what was learned, and keep it in order."),
     "task": ("task:app", "List the built-in tasks, or look at one."),
 }
 """Name to place (`module:name` within this package) and the line that `--help` shows. The place

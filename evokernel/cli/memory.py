@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
-from rich.console import Console
-from rich.table import Table
 
 from evokernel.cli import memory_tables as tables
 from evokernel.cli import options
 from evokernel.cli.groups import group
+from evokernel.cli.listing import show
 from evokernel.cli.wording import counted
 from evokernel.config import MemoryConfig, home
 from evokernel.errors import ConfigError
@@ -94,7 +93,7 @@ def list_experiences(
     if as_json:
         _print_json([tables.plain(entry) for entry in entries])
         return
-    _print(tables.experiences(entries))
+    show(tables.experiences(entries))
     typer.echo(f"{len(entries)} of {counted(total, 'experience')} in {_place(memory)}")
 
 
@@ -117,8 +116,8 @@ def show_experience(
             tables.plain(evidence.entry, features=True) | plain | {"descendants": offspring}
         )
         return
-    _print(tables.facts(evidence, len(descendants)))
-    _print(tables.ledger(evidence))
+    show(tables.facts(evidence, len(descendants)))
+    show(tables.ledger(evidence))
     for name, text in evidence.entry.experience.payload.items():
         indented = "\n".join(f"  {line}" for line in text.splitlines())
         typer.echo(f"\n{name}\n{indented}")
@@ -149,7 +148,7 @@ def search(
     if as_json:
         _print_json([{"score": hit.score, **tables.plain(hit.entry)} for hit in hits])
         return
-    _print(tables.experiences([hit.entry for hit in hits], hits))
+    show(tables.experiences([hit.entry for hit in hits], hits))
     if not hits:
         typer.echo(f"nothing found in {_place(memory)}")
 
@@ -166,7 +165,7 @@ def show_stats(as_json: options.AsJson = False, memory: options.MemoryPath = Non
         typer.echo(stats.model_dump_json(indent=2))
         return
     for table in tables.statistics(stats):
-        _print(table)
+        show(table)
 
 
 @app.command("rebuild")
@@ -193,7 +192,7 @@ def refit(as_json: options.AsJson = False, memory: options.MemoryPath = None) ->
     if as_json:
         typer.echo(report.model_dump_json(indent=2))
         return
-    _print(tables.changes(report))
+    show(tables.changes(report))
     told = f"{counted(report.values, 'value')} from {counted(report.rewards, 'reward')}"
     typer.echo(f"{told}, {len(report.changes)} differ from those in use before")
 
@@ -225,11 +224,6 @@ def _situation(task: str) -> "Situation":
             f"`{task}` cannot be compared with other tasks: {error}; search by words instead"
         ) from error
     return Situation(graph=graph, family=graph.family)
-
-
-def _print(table: Table) -> None:
-    if table.row_count:
-        Console(markup=False, highlight=False).print(table)
 
 
 def _print_json(value: Any) -> None:

@@ -4,11 +4,11 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from evokernel.cli import options
 from evokernel.cli.groups import group
+from evokernel.cli.listing import show
 from evokernel.task import Task
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def list_tasks(as_json: options.AsJson = False) -> None:
     table = Table("task", "level", "what it computes", box=None)
     for task in suite:
         table.add_row(task.name, str(task.level or ""), task.description.partition("\n")[0])
-    Console(markup=False, highlight=False).print(table)
+    show(table)
 
 
 @app.command("show")
@@ -55,10 +55,9 @@ def show_task(
     if as_json:
         typer.echo(description.model_dump_json(indent=2))
         return
-    console = Console(markup=False, highlight=False)
-    console.print(_facts(description))
+    show(_facts(description))
     for workload in description.workloads:
-        console.print(_work(workload))
+        show(_work(workload))
 
 
 def _facts(description: "Description") -> Table:
