@@ -10,6 +10,7 @@ from evokernel.evaluation import Interval
 from evokernel.frozen import Frozen
 
 Kind = Literal["kernel", "edit", "fix", "lesson", "technique", "api"]
+Outcome = Literal["success", "failure"]
 
 
 class ExperienceStatus(StrEnum):
@@ -75,9 +76,10 @@ class Experience(Frozen):
     """What bound the kernel: as `Profile.bound_by`."""
     techniques: tuple[str, ...] = ()
     """Techniques it applies (an edit: those it changed)."""
-    outcome: Literal["success", "failure"] = "success"
+    outcome: Outcome = "success"
+    """A failure is what did not pass, or an edit that made it slower."""
     summary: str
-    """A view of one or two sentences; may be rewritten, the payload never."""
+    """A view in one sentence, without the numbers of `measurement`; the payload never changes."""
     payload: dict[str, str] = {}
     """Immutable texts: `source`, `diff`, `error`, `feedback`, `note`; an `api` has its `name`."""
     features: tuple[float, ...] = ()
@@ -94,11 +96,16 @@ class Experience(Frozen):
         return f"{self.kind}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
 
 
+def edit_outcome(speedup: Interval | None) -> Outcome:
+    """Whether an edit with this ratio of parent to child helped."""
+    return "failure" if speedup is not None and speedup.value < 1 else "success"
+
+
 class Entry(Frozen):
     """One experience as it stands in the memory now."""
 
     experience: Experience
-    """With the measurement of its promotion, once there is one."""
+    """With the measurement of its promotion, once there is one, and the outcome by that."""
     status: ExperienceStatus
     reason: str
     """Why it has this status."""

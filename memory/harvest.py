@@ -5,7 +5,14 @@ import difflib
 from evokernel.attempt import Attempt, Stage
 from evokernel.evaluation import Evaluation, Interval
 from evokernel.frozen import Frozen
-from evokernel.memory.experience import Experience, Kind, Measurement, Origin
+from evokernel.memory.experience import (
+    Experience,
+    Kind,
+    Measurement,
+    Origin,
+    Outcome,
+    edit_outcome,
+)
 
 MESSAGES = 5
 """Diagnostics kept of a failure: the first ones carry the cause (ours)."""
@@ -78,7 +85,7 @@ def _kernel(attempt: Attempt, scene: Scene) -> Experience:
         attempt,
         scene,
         techniques=proposal.techniques,
-        summary=f"{scene.family} by {_named(proposal.techniques)}{_times(speedup)} over eager",
+        summary=f"{scene.family} by {_named(proposal.techniques)}",
         payload={"source": proposal.candidate.source, "feedback": _feedback(attempt.evaluation)},
         speedup=speedup,
     )
@@ -88,14 +95,13 @@ def _edit(attempt: Attempt, scene: Scene, parent: Attempt) -> Experience:
     proposal = attempt.proposal
     speedup = _against(attempt.evaluation, "parent") or _ratio(parent, attempt)
     techniques = proposal.changed or proposal.techniques
-    slower = speedup is not None and speedup.value < 1
     return _experience(
         "edit",
         attempt,
         scene,
         techniques=techniques,
-        outcome="failure" if slower else "success",
-        summary=f"changing {_named(techniques)} gave{_times(speedup)} over the parent",
+        outcome=edit_outcome(speedup),
+        summary=f"changed {_named(techniques)}",
         payload={"source": proposal.candidate.source, "diff": _diff(parent, attempt)},
         speedup=speedup,
     )
@@ -126,7 +132,7 @@ def _experience(
     techniques: tuple[str, ...],
     summary: str,
     payload: dict[str, str],
-    outcome: str = "success",
+    outcome: Outcome = "success",
     speedup: Interval | None = None,
 ) -> Experience:
     proposal, evaluation = attempt.proposal, attempt.evaluation
@@ -139,7 +145,7 @@ def _experience(
         fingerprint=scene.fingerprint,
         bottleneck=evaluation.profile.bound_by if evaluation.profile else "unknown",
         techniques=techniques,
-        outcome="failure" if outcome == "failure" else "success",
+        outcome=outcome,
         summary=summary,
         payload={name: text for name, text in payload.items() if text},
         origin=Origin(
@@ -210,7 +216,3 @@ def _diff(parent: Attempt, child: Attempt) -> str:
 
 def _named(techniques: tuple[str, ...]) -> str:
     return ", ".join(techniques) or "no named technique"
-
-
-def _times(speedup: Interval | None) -> str:
-    return "" if speedup is None else f" {speedup.value:.2f}x"

@@ -12,7 +12,14 @@ from evokernel.errors import StoreError
 from evokernel.memory import snapshot
 from evokernel.memory.embedding import Embedder, Situation, label
 from evokernel.memory.evidence import Evidence, evidence_of
-from evokernel.memory.experience import Entry, Experience, ExperienceStatus, Kind, Measurement
+from evokernel.memory.experience import (
+    Entry,
+    Experience,
+    ExperienceStatus,
+    Kind,
+    Measurement,
+    edit_outcome,
+)
 from evokernel.memory.index import VectorIndex
 from evokernel.memory.journal import Journal, Vector, rewarded
 from evokernel.memory.lineage import Descendant, descendants
@@ -168,7 +175,7 @@ class View:
     def _entry(self, id: str, body: Experience) -> Entry:
         shelf = self._shelf
         if again := shelf.measurements.get(id):
-            body = body.model_copy(update={"measurement": Measurement.model_validate_json(again)})
+            body = _measured_again(body, Measurement.model_validate_json(again))
         return Entry(
             experience=body,
             status=shelf.statuses[id],
@@ -186,3 +193,10 @@ class View:
             vector = self._embedder.embed(situation)
             self._embedded[key] = np.asarray(vector, dtype=np.float32)
         return self._embedded[key]
+
+
+def _measured_again(experience: Experience, measurement: Measurement) -> Experience:
+    known = {"measurement": measurement, "outcome": experience.outcome}
+    if experience.kind == "edit":
+        known["outcome"] = edit_outcome(measurement.speedup)
+    return experience.model_copy(update=known)

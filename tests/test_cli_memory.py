@@ -62,6 +62,7 @@ class TestList:
         assert code == 0
         assert out.index(EDIT) < out.index(LESSON)
         assert "about vectorized-loads" in out
+        assert "1.30x parent" in out
         assert f"3 of 3 experiences in `{place}`" in out
 
     @pytest.mark.parametrize(

@@ -103,6 +103,12 @@ class MemoryContract:
         measured = memory.get(id).experience.measurement
         assert (measured.speedup.value, measured.median_ms) == (1.3, 1.0)
 
+    def test_promotion_may_turn_a_gain_into_a_loss(self, memory):
+        (id,) = keep(memory, edit("A"))
+        slower = Interval(value=0.9, low=0.8, high=0.95)
+        memory.promote("old", [promotion("A", ratio=slower)], "old/9")
+        assert memory.get(id).experience.outcome == "failure"
+
     def test_what_does_not_hold_is_suspect_and_hidden(self, memory):
         (id,) = keep(memory, edit("A"))
         assert memory.promote("old", [promotion("A", holds=False)], "old/9") == ()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from evokernel.cli.wording import counted, with_interval
+from evokernel.cli.wording import counted, times, with_interval
 from evokernel.memory.experience import Entry, Experience
 
 if TYPE_CHECKING:
@@ -32,12 +32,19 @@ def experiences(entries: Sequence[Entry], hits: "Sequence[Hit]" = ()) -> Table:
     table = Table(box=None)
     for name in (["score"] if hits else []) + ["id", "status", "backend"]:
         table.add_column(name, no_wrap=True)
+    table.add_column("speed", no_wrap=True)
     table.add_column("family", overflow="fold")
     table.add_column("what", overflow="fold")
     for number, entry in enumerate(entries):
         experience = entry.experience
         score = [f"{hits[number].score:.2f}"] if hits else []
-        row = (experience.id, entry.status.value, experience.backend, experience.family)
+        row = (
+            experience.id,
+            entry.status.value,
+            experience.backend,
+            _speed(experience),
+            experience.family,
+        )
         table.add_row(*score, *row, experience.summary)
     return table
 
@@ -67,12 +74,22 @@ def facts(evidence: "Evidence", descendants: int) -> Table:
     return _grid(rows)
 
 
+def _speed(experience: Experience) -> str:
+    ratio = experience.measurement.speedup
+    return "" if ratio is None else f"{times(ratio.value)} {_opponent(experience)}"
+
+
+def _opponent(experience: Experience) -> str:
+    return "parent" if experience.kind == "edit" else "eager"
+
+
 def _measured(experience: Experience) -> str:
     measured = experience.measurement
     parts = []
-    if measured.speedup is not None:
-        against = "over the parent" if experience.kind == "edit" else "over eager"
-        parts.append(f"{with_interval(measured.speedup)} {against}")
+    if (ratio := measured.speedup) is not None:
+        # A ratio of two separate sessions has no interval.
+        known = with_interval(ratio) if ratio.low < ratio.high else f"about {times(ratio.value)}"
+        parts.append(f"{known} over {_opponent(experience)}")
     if measured.median_ms is not None:
         parts.append(f"{measured.median_ms:.4g} ms")
     parts += [text for text in (measured.device, measured.tools) if text and parts]
@@ -122,19 +139,19 @@ def _groups(stats: "Stats") -> Table:
 
 
 def _stages(stats: "Stats") -> Table:
-    names = ("stage", "retrievals", "shown", "rewards", "mean", "values", "3 visits or more")
-    table = Table(*names, "lowest", "median", "highest", box=None)
-    for stage in stats.stages:
-        table.add_row(
-            stage.stage.value,
-            str(stage.retrievals),
-            str(stage.shown),
-            str(stage.rewards),
-            _number(stage.mean_reward),
-            str(stage.values),
-            str(stage.visited_thrice),
-            *map(_number, (stage.lowest, stage.median, stage.highest)),
-        )
+    table = Table("", *(stage.stage.value for stage in stats.stages), box=None)
+    for name, cells in {
+        "retrievals": [str(stage.retrievals) for stage in stats.stages],
+        "experiences shown": [str(stage.shown) for stage in stats.stages],
+        "rewards": [str(stage.rewards) for stage in stats.stages],
+        "mean reward": [_number(stage.mean_reward) for stage in stats.stages],
+        "values": [str(stage.values) for stage in stats.stages],
+        "from 3 rewards or more": [str(stage.visited_thrice) for stage in stats.stages],
+        "lowest value": [_number(stage.lowest) for stage in stats.stages],
+        "median value": [_number(stage.median) for stage in stats.stages],
+        "highest value": [_number(stage.highest) for stage in stats.stages],
+    }.items():
+        table.add_row(name, *cells)
     return table
 
 
