@@ -2,8 +2,6 @@
 
 import os
 import platform
-import signal
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from importlib.metadata import version
@@ -16,6 +14,7 @@ from evokernel.config import MemoryConfig, RunConfig
 from evokernel.errors import ConfigError, EvoKernelError, RecordError
 from evokernel.evaluation import Interval, Promotion
 from evokernel.frozen import Frozen
+from evokernel.graphs.stop import Stop
 from evokernel.opgraph import CaptureFailed, OpGraph, capture
 from evokernel.proposers import Proposer
 from evokernel.record import Clock, Event, RunRecord
@@ -104,13 +103,13 @@ def optimize(
         judge = stack.enter_context(evaluator or _evaluator(task, config, say))
         memory = memory or _shared_memory(config, stack)
         record = say.record = RunRecord.create(config, task, graph, environment(), clock)
-        stack.enter_context(_kept(record))
+        stop = stack.enter_context(_kept(record))
         record.on_event = on_event
         record.event("began", run=record.id, path=str(record.path), task=task.name)
         if why_not:
             record.event("note", text=why_not)
         memory = memory or _own_memory(record, stack)
-        services = Services(record, task, graph, judge, proposer, memory)
+        services = Services(record, task, graph, judge, proposer, memory, stop)
         return _concluded(record, begin(services))
 
 
@@ -144,11 +143,11 @@ def resume(
         proposer = proposer or _proposer(config)
         judge = stack.enter_context(evaluator or _evaluator(task, config, _Voice(record)))
         memory = memory or _shared_memory(config, stack)
-        stack.enter_context(_kept(record))
+        stop = stack.enter_context(_kept(record))
         record.on_event = on_event
         record.event("resumed", run=record.id, path=str(record.path), task=task.name)
         memory = memory or _own_memory(record, stack)
-        services = Services(record, task, graph, judge, proposer, memory)
+        services = Services(record, task, graph, judge, proposer, memory, stop)
         return _concluded(record, proceed(services))
 
 
@@ -158,14 +157,15 @@ def _concluded(record: RunRecord, reason: str) -> RunResult:
 
 
 @contextmanager
-def _kept(record: RunRecord) -> Iterator[None]:
+def _kept(record: RunRecord) -> Iterator[Stop]:
     """Leave a run that can be resumed, whatever happens; SIGTERM stops it as Ctrl-C does."""
+    stop = Stop()
     try:
-        with _terminable():
-            yield
-    except KeyboardInterrupt as stop:
+        with stop.answering():
+            yield stop
+    except KeyboardInterrupt as interrupt:
         record.event("stopped")
-        raise RunStopped(record.path) from stop
+        raise RunStopped(record.path) from interrupt
     except Exception as error:
         if isinstance(error, EvoKernelError):
             error.exit_code = 1
@@ -176,18 +176,6 @@ def _kept(record: RunRecord) -> Iterator[None]:
         raise
     finally:
         record.close()
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _result(record: RunRecord, reason: str, seconds: float) -> RunResult:

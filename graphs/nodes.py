@@ -40,7 +40,8 @@ def prepare(state: State, runtime: Runtime[Services]) -> State:
     """Time the baselines."""
     services = runtime.context
     if services.record.baselines() is None:
-        measured = services.evaluator.baselines()
+        with services.stop.waiting():
+            measured = services.evaluator.baselines()
         times = {baseline.name: baseline.median_ms for baseline in measured}
         services.record.save_baselines(times)
         seconds = round(sum(baseline.seconds for baseline in measured), 3)
@@ -145,17 +146,22 @@ def _asked(services: Services, plan: Plan) -> Proposal:
     began = record.elapsed()
     parents = plan.parents
     try:
-        proposal = services.proposer.propose(_request(services, plan, parents))
+        proposal = _answer(services, _request(services, plan, parents))
     except Exhausted:
         if len(parents) < 2:
             raise
         parents = parents[:1]
-        proposal = services.proposer.propose(_request(services, plan, parents))
+        proposal = _answer(services, _request(services, plan, parents))
     usage = proposal.usage
     if not usage.seconds:
         usage = Usage(**{**usage.model_dump(), "seconds": round(record.elapsed() - began, 4)})
     # What the step was for is ours to say: a reply may claim anything.
     return proposal.model_copy(update={"stage": plan.stage, "parents": parents, "usage": usage})
+
+
+def _answer(services: Services, request: Request) -> Proposal:
+    with services.stop.waiting():
+        return services.proposer.propose(request)
 
 
 def _request(services: Services, plan: Plan, parents: tuple[str, ...]) -> Request:
@@ -222,7 +228,8 @@ def _undisturbed(services: Services, number: int, judge: Callable[[], Verdict]) 
     """
     retries = services.config.budget.retries
     for attempt in range(1 + retries):
-        evaluation = judge()
+        with services.stop.waiting():
+            evaluation = judge()
         if evaluation is None or evaluation.status.is_charged:
             return evaluation
         reason = evaluation.reason
@@ -261,7 +268,8 @@ def profile(state: State, runtime: Runtime[Services]) -> State:
     evaluation = record.evaluation(number)
     if evaluation.profile is None:
         candidate = record.proposal(number).candidate
-        digest = services.evaluator.profile(candidate, evaluation).profile
+        with services.stop.waiting():
+            digest = services.evaluator.profile(candidate, evaluation).profile
         if digest:
             record.save_profile(number, digest)
             record.event("profiled", number=number, bound_by=digest.bound_by)
@@ -306,7 +314,9 @@ def _answers(services: Services, open_claims: tuple[Claim, ...]) -> list[Promoti
     """Store the answers kernel by kernel, so that a kill costs one; a spoiled claim stays open."""
     answers: list[Promotion] = []
     for _, group in groupby(open_claims, key=lambda claim: claim.candidate.sha):
-        if batch := services.evaluator.promote(tuple(group)):
+        with services.stop.waiting():
+            batch = services.evaluator.promote(tuple(group))
+        if batch:
             services.record.save_promotions(batch)
             answers += batch
     return answers

@@ -14,6 +14,7 @@ from langgraph.runtime import Runtime
 from evokernel.bench import Evaluator
 from evokernel.config import RunConfig
 from evokernel.errors import EvoKernelError
+from evokernel.graphs.stop import Stop
 from evokernel.memory.experience import Experience
 from evokernel.memory.store import Memory
 from evokernel.opgraph import OpGraph
@@ -48,6 +49,8 @@ class Services:
     evaluator: Evaluator
     proposer: Proposer
     memory: Memory
+    stop: Stop = field(default_factory=Stop)
+    """Whether the user wants the run to end here."""
     recalled: dict[str, Experience] = field(default_factory=dict)
     """What memory brought back in this process, by id: spares asking it again a node later."""
 
@@ -67,10 +70,16 @@ class Node(Protocol):
 
 
 def plain(node: Node) -> Node:
-    """Refuse a state that a checkpoint could not give back as it was, before langgraph sees it."""
+    """Refuse a state that a checkpoint could not give back as it was, before langgraph sees it.
+
+    Raises (at the node's turn):
+        EvoKernelError: names the path of a value that is not plain.
+        KeyboardInterrupt: the run must stop.
+    """
 
     @wraps(node)
     def checked(state: State, runtime: Runtime[Services]) -> State:
+        runtime.context.stop.check()
         update = node(state, runtime)
         require_plain(update, f"what node `{node.__name__}` returned")
         return update

@@ -111,14 +111,14 @@ def test_value_that_a_checkpoint_would_spoil_is_named(value, place):
     assert f"`{place}`" in str(caught.value)
 
 
-def test_numpy_number_is_named_before_the_checkpoint_breaks():
+def test_numpy_number_is_named_before_the_checkpoint_breaks(tmp_path, memory):
     numpy = pytest.importorskip("numpy")
 
     def verify(state: State, runtime: Runtime[Services]) -> State:
         return {"number": numpy.int64(3)}
 
     with pytest.raises(EvoKernelError, match=r"node `verify` returned\.number` is .*int64"):
-        plain(verify)({}, Runtime())
+        plain(verify)({}, Runtime(context=services(tmp_path, memory)))
 
 
 def test_plain_values_pass():
