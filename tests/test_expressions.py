@@ -75,7 +75,7 @@ POINTWISE = {
     "functions": (
         "torch.exp(x) + torch.expm1(y) + torch.log(x.abs()) + torch.log1p(y.abs()) + torch.erf(x) "
         "+ torch.exp2(y) + torch.log2(x.abs()) + torch.log10(y.abs()) + torch.sin(x) "
-        "+ torch.cos(y) + torch.erfc(x)", [X, X], []
+        "+ torch.cos(y) + torch.erfc(x) + torch.atan(torch.sinh(y))", [X, X], []
     ),
     "one_column": ("torch.softmax(x, -1) + x.sum(-1, keepdim=True)", ["torch.randn(6, 1)"], []),
     "prelu": ("F.prelu(x, self.p0)", ["torch.randn(2, 3, 8)"], ["torch.rand(3)"]),
@@ -120,6 +120,13 @@ ROWS = {
     "kl_div": ("F.kl_div(torch.log_softmax(x, -1), torch.softmax(y, -1), reduction='batchmean')",
                [X, X], []),
     "instance_norm": ("F.group_norm(x, 3)", ["torch.randn(2, 6, 4, 5)"], []),
+    "affine_instance_norm": (
+        "F.instance_norm(x, weight=self.p0, bias=self.p1)",
+        ["torch.randn(2, 3, 4, 5)"],
+        ["torch.randn(3)", "torch.randn(3)"],
+    ),
+    "cosine": ("F.cosine_similarity(x, y, -1)", [X, X], []),
+    "triplet": ("F.triplet_margin_loss(x, y, x * 0.5 + y * 2)", [X, X], []),
     "head_norm": ("F.rms_norm(x.view(2, 3, 4, 8), (8,)).reshape(2, 3, 32)",
                   ["torch.randn(2, 3, 32)"], []),
     "row_operand": ("torch.softmax(x / y, -1) * y", [X, "torch.rand(6, 1) + 0.5"], []),

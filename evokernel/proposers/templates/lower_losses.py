@@ -136,6 +136,27 @@ def _batch(scope: Scope, node: Node) -> tuple[int, ...]:
     return scope.shape(node, "self")[:-1]
 
 
+def _triplet(scope: Scope, node: Node) -> int:
+    """max(margin + |anchor - positive| - |anchor - negative|, 0), in the Euclidean norm."""
+    if number(node, "p", 2.0) != 2 or node.argument("swap"):
+        raise Unsupported(
+            "`triplet_margin_loss` with `p` other than 2 or with `swap` is not covered"
+        )
+    shape = scope.shape(node, "anchor")
+    rows = rows_of(scope, node, "anchor", (len(shape) - 1,))
+    eps = rows.number(number(node, "eps", 1e-6))
+
+    def distance(name: str) -> int:
+        apart = rows.apply("add", rows.apply("sub", rows.x, scope.tensor(node, name)), eps)
+        squares = rows.reduce("sum", rows.apply("mul", apart, apart), f"{name}_squares")
+        return rows.apply("sqrt", squares, hint=f"{name}_distance")
+
+    gap = rows.apply("sub", distance("positive"), distance("negative"))
+    wide = rows.apply("add", gap, rows.number(number(node, "margin", 1.0)))
+    loss = rows.apply("clamp_min", wide, rows.number(0.0), hint="row_loss")
+    return _reduced(scope, node, scope.symbols.reshape(loss, shape[:-1]), shape[:-1])
+
+
 class _Classes:
     """Losses whose target is the number of a class per row."""
 
@@ -204,6 +225,7 @@ LOSSES: dict[str, Rule] = {
     "binary_cross_entropy": _elementwise(_bce),
     "binary_cross_entropy_with_logits": _elementwise(_bce_logits),
     "cross_entropy_loss": _cross_entropy,
+    "triplet_margin_loss": _triplet,
     "nll_loss": _nll,
     "nll_loss_nd": _nll,
 }

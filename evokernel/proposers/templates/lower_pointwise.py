@@ -159,36 +159,11 @@ def _to(scope: Scope, node: Node) -> int:
     return scope.symbols.cast(scope.raw(node, "self"), node.outputs[0].dtype)
 
 
+_UNARY = """abs neg sqrt rsqrt reciprocal exp exp2 expm1 log log2 log10 log1p tanh sigmoid erf erfc
+sin cos tan asin acos atan sinh cosh silu mish floor ceil trunc sign"""
+
 POINTWISE: dict[str, Rule] = {
-    **{
-        op: _same(op)
-        for op in [
-            "abs",
-            "neg",
-            "sqrt",
-            "rsqrt",
-            "reciprocal",
-            "exp",
-            "exp2",
-            "expm1",
-            "log",
-            "log2",
-            "log10",
-            "log1p",
-            "tanh",
-            "sigmoid",
-            "erf",
-            "erfc",
-            "sin",
-            "cos",
-            "silu",
-            "mish",
-            "floor",
-            "ceil",
-            "trunc",
-            "sign",
-        ]
-    },
+    **{op: _same(op) for op in _UNARY.split()},
     **{op: _pair(op) for op in ("add", "sub", "maximum", "minimum", "remainder", "fmod")},
     **{op: _compare(op) for op in ("lt", "le", "gt", "ge", "eq", "ne")},
     **{f"logical_{op}": _logical(op) for op in ("and", "or", "xor", "not")},

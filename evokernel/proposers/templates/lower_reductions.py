@@ -161,6 +161,22 @@ def _norm(scope: Scope, node: Node) -> int:
     return _shaped(scope, node, norm)
 
 
+def _cosine_similarity(scope: Scope, node: Node) -> int:
+    """sum(x1 x2) over the lengths of both, neither length taken below `eps`."""
+    one, two = (rows_of(scope, node, name, integers(node, "dim")) for name in ("x1", "x2"))
+    least = one.number(number(node, "eps"))
+    product = one.reduce("sum", one.apply("mul", one.x, two.x), "product_sum")
+    lengths = [
+        r.apply(
+            "clamp_min",
+            r.apply("sqrt", r.reduce("sum", r.apply("mul", r.x, r.x), "squares")),
+            least,
+        )
+        for r in (one, two)
+    ]
+    return _shaped(scope, node, one.apply("div", product, one.apply("mul", *lengths)))
+
+
 def _logsumexp(scope: Scope, node: Node) -> int:
     rows = rows_of(scope, node, "self", integers(node, "dim"))
     peak = rows.reduce("fmax", rows.x, "row_max")
@@ -225,6 +241,19 @@ def _group_norm(scope: Scope, node: Node) -> int:
     return scope.symbols.reshape(value, shape)
 
 
+def _instance_norm(scope: Scope, node: Node) -> int:
+    if not node.argument("use_input_stats"):
+        return _batch_norm(scope, node)
+    shape = scope.shape(node, "input")
+    rows = rows_of(scope, node, "input", tuple(range(2, len(shape))))
+    value = _standardised(rows, number(node, "eps"))
+    for op, name in (("mul", "weight"), ("add", "bias")):
+        if scope.has(node, name):
+            channel = (shape[1], *(1,) * (len(shape) - 2))
+            value = rows.apply(op, value, scope.symbols.reshape(scope.tensor(node, name), channel))
+    return value
+
+
 def _batch_norm(scope: Scope, node: Node) -> int:
     if node.argument("training") or not scope.has(node, "running_mean"):
         raise Unsupported("`batch_norm` in training mode is not covered")
@@ -276,6 +305,8 @@ REDUCTIONS: dict[str, Rule] = {
     "rms_norm": _rms_norm,
     "group_norm": _group_norm,
     "batch_norm": _batch_norm,
+    "instance_norm": _instance_norm,
+    "cosine_similarity": _cosine_similarity,
     "cumsum": _scan("sum"),
     "cumprod": _scan("prod"),
     "cummax": _scan("max"),

@@ -528,13 +528,21 @@ inline V softplus(V x) {
   return clamp_min(x, 0.0f) + fma(square, p, e);
 }
 
+// section trigonometry: needs lanes
+inline V sin(V a) { return each_lane(a, [](float x) { return __builtin_sinf(x); }); }
+inline V cos(V a) { return each_lane(a, [](float x) { return __builtin_cosf(x); }); }
+inline V tan(V a) { return each_lane(a, [](float x) { return __builtin_tanf(x); }); }
+inline V asin(V a) { return each_lane(a, [](float x) { return __builtin_asinf(x); }); }
+inline V acos(V a) { return each_lane(a, [](float x) { return __builtin_acosf(x); }); }
+inline V atan(V a) { return each_lane(a, [](float x) { return __builtin_atanf(x); }); }
+inline V sinh(V a) { return each_lane(a, [](float x) { return __builtin_sinhf(x); }); }
+inline V cosh(V a) { return each_lane(a, [](float x) { return __builtin_coshf(x); }); }
+
 // section rare: needs lanes
 inline V pow(V a, V b) {
   return each_lane(a, b, [](float x, float y) { return __builtin_powf(x, y); });
 }
 inline V erfc(V a) { return each_lane(a, [](float x) { return __builtin_erfcf(x); }); }
-inline V sin(V a) { return each_lane(a, [](float x) { return __builtin_sinf(x); }); }
-inline V cos(V a) { return each_lane(a, [](float x) { return __builtin_cosf(x); }); }
 inline V fmod(V a, V b) {
   return each_lane(a, b, [](float x, float y) { return __builtin_fmodf(x, y); });
 }
