@@ -2,10 +2,22 @@
 
 from collections import Counter
 
+from evokernel.frozen import Frozen
+from evokernel.memory.events import Vector
 from evokernel.memory.experience import ExperienceStatus
 from evokernel.memory.index import Shift, VectorIndex
-from evokernel.memory.journal import Vector
 from evokernel.memory.shelf import Shelf
+
+
+class Rebuilt(Frozen):
+    """What was made anew."""
+
+    embedded: int
+    """Experiences that were embedded."""
+    indexed: int
+    """Active ones that are in the vector index now."""
+    missing: str
+    """Why Chroma cannot be used here; empty where it can."""
 
 
 def pending(shelf: Shelf, watermark: int) -> list[str]:

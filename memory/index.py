@@ -7,21 +7,16 @@ that was closed cleanly and looks different now is damaged and is refused, since
 file makes Chroma crash the process instead of raising.
 """
 
-import fcntl
-import hashlib
-import os
-import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from pydantic import ValidationError
 
 from evokernel.errors import StoreError
-from evokernel.frozen import Frozen
-from evokernel.memory.journal import Vector
+from evokernel.memory.events import Vector
+from evokernel.memory.index_files import IndexFiles
 
 if TYPE_CHECKING:
     from chromadb.api.client import Client
@@ -43,31 +38,17 @@ class Shift(NamedTuple):
     """Its embedding; None to take it out."""
 
 
-class IndexState(Frozen):
-    """What the index holds, written beside it."""
-
-    embedder: str
-    watermark: int = 0
-    """Number of the last event of the journal that it reflects."""
-    is_clean: bool = False
-    """Whether it was closed properly; the digests hold only then."""
-    digests: dict[str, str] = {}
-    """Hash of every file."""
-
-
 class VectorIndex:
-    """The index in one folder; does nothing until this process has acquired it."""
+    """The index of one memory; does nothing until this process owns it."""
 
     def __init__(self, memory: Path, embedder: str, dimension: int) -> None:
-        self.folder = memory / "index"
-        self._lock_path = memory / "index.lock"
-        self._state_path = memory / "index.json"
-        self._embedder = embedder
-        self._dimension = dimension
-        self._lock: IO[str] | None = None
+        self._files = IndexFiles(memory, embedder)
+        self._made_with = {"embedder": embedder, "dimension": dimension}
         self._client: Client | None = None
         self._opened: dict[str, Collection] = {}
         self._watermark = 0
+        self.missing = ""
+        """Why Chroma cannot be used on this machine; the memory works without."""
 
     @property
     def is_open(self) -> bool:
@@ -77,62 +58,47 @@ class VectorIndex:
     @property
     def watermark(self) -> int:
         """Number of the last event that the index reflects; 0 where it has to be made anew."""
-        if self.is_open:
-            return self._watermark
-        state = self._state()
-        return state.watermark if state and state.is_clean else 0
+        return self._watermark if self.is_open else self._files.watermark
 
     @property
     def owner(self) -> str:
         """Process id of whoever owns it now; empty when nobody does."""
-        if self._lock:
-            return str(os.getpid())
-        if not self._lock_path.exists():
-            return ""
-        if self._acquire():
-            self._release()
-            return ""
-        return self._lock_path.read_text().strip()
+        return self._files.owner
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the collections."""
+        return list(self._opened)
 
     def inspect(self) -> None:
-        """Compare the files with what was written last, without opening Chroma.
+        """Check the files without opening Chroma.
 
         Raises:
             StoreError: damaged, or made with another embedder.
         """
-        if self._lock or not self._state_path.exists() or not self._acquire():
-            return
-        try:
-            self._check()
-        finally:
-            self._release()
+        self._files.inspect()
 
     def open(self) -> bool:
         """Acquire the index and open Chroma; a torn index is removed first, to be filled anew.
 
         Returns:
-            False where another process owns it.
+            False where another process owns it, or where Chroma is missing.
 
         Raises:
             StoreError: damaged, or made with another embedder.
         """
         if self.is_open:
             return True
-        if not self._acquire():
+        self.missing = _why_missing()
+        if self.missing or not self._files.acquire():
             return False
         try:
-            self._check()
-            state = self._state()
-            if state is None or not state.is_clean:
-                shutil.rmtree(self.folder, ignore_errors=True)
-            self._watermark = state.watermark if state and state.is_clean else 0
-            self._write_state(is_clean=False)
-            with self._explained():
-                self._client = _client(self.folder)
-                for collection in self._client.list_collections():
-                    self._collection(collection.name)
+            self._open()
         except BaseException:
-            self._release()
+            if self._client is not None:
+                self._client.close()
+                self._client = None
+            self._files.release()
             raise
         return True
 
@@ -154,8 +120,7 @@ class VectorIndex:
         found: list[tuple[str, float]] = []
         with self._explained():
             for name in collections:
-                collection = self._opened[name]
-                answer = collection.query(
+                answer = self._opened[name].query(
                     query_embeddings=np.asarray([vector], dtype=np.float32),
                     n_results=k,
                     include=["distances"],
@@ -164,11 +129,6 @@ class VectorIndex:
                 pairs = zip(answer["ids"][0], distances, strict=True)
                 found += [(id, 1 - float(distance)) for id, distance in pairs]
         return sorted(found, key=lambda pair: (-pair[1], pair[0]))[:k]
-
-    @property
-    def names(self) -> list[str]:
-        """Names of the collections."""
-        return list(self._opened)
 
     def counts(self) -> dict[str, int]:
         """Number of items in each collection."""
@@ -182,24 +142,34 @@ class VectorIndex:
             StoreError: another process owns it.
         """
         self.close()
-        if not self._acquire():
-            raise StoreError(
-                f"the index of the memory `{self.folder.parent}` is in use by process "
-                f"{self._lock_path.read_text().strip()}: wait until it has ended, then try again"
-            )
-        shutil.rmtree(self.folder, ignore_errors=True)
-        self._state_path.unlink(missing_ok=True)
-        self._release()
+        if not self._files.acquire():
+            raise StoreError(self._files.taken())
+        self._files.remove()
+        self._files.release()
 
     def close(self) -> None:
         """Close Chroma, note what its files look like, and let others own them."""
-        if self._client is not None:
-            with self._explained():
-                self._client.close()
-            self._client = None
-            self._opened.clear()
-            self._write_state(is_clean=True)
-        self._release()
+        try:
+            if self._client is not None:
+                with self._explained():
+                    self._client.close()
+                self._client = None
+                self._opened.clear()
+                self._files.write_state(self._watermark, is_clean=True)
+        finally:
+            self._files.release()
+
+    def _open(self) -> None:
+        self._files.check()
+        self._watermark = self._files.watermark
+        state = self._files.state()
+        if state is None or not state.is_clean:
+            self._files.remove()
+        self._files.write_state(self._watermark, is_clean=False)
+        with self._explained():
+            self._client = _client(self._files.folder)
+            for collection in self._client.list_collections():
+                self._collection(collection.name)
 
     def _write_group(self, collection: "Collection", group: Sequence[Shift]) -> None:
         kept = {shift.id: shift.vector for shift in group if shift.vector is not None}
@@ -213,76 +183,15 @@ class VectorIndex:
         if name in self._opened:
             return self._opened[name]
         assert self._client is not None
-        made = {"embedder": self._embedder, "dimension": self._dimension}
         collection = self._client.get_or_create_collection(
             name,
-            metadata=made,
+            metadata=self._made_with,
             embedding_function=None,  # never Chroma's own, which would fetch a model
             configuration={"hnsw": {"space": "cosine", "ef_search": BREADTH}},
         )
-        self._compare_embedder(str((collection.metadata or {}).get("embedder")))
+        self._files.compare_embedder(str((collection.metadata or {}).get("embedder")))
         self._opened[name] = collection
         return collection
-
-    def _check(self) -> None:
-        state = self._state()
-        if state is None:
-            return
-        self._compare_embedder(state.embedder)
-        if state.is_clean and _digests(self.folder) != state.digests:
-            raise StoreError(self._damaged("its files are not those that were written last"))
-
-    def _compare_embedder(self, found: str) -> None:
-        if found != self._embedder:
-            raise StoreError(
-                f"the index of the memory `{self.folder.parent}` was made with the embedder "
-                f"`{found}`, this EvoKernel uses `{self._embedder}`: `evokernel memory rebuild` "
-                "embeds everything anew"
-            )
-
-    def _state(self) -> IndexState | None:
-        if not self._state_path.exists():
-            return None
-        try:
-            return IndexState.model_validate_json(self._state_path.read_bytes())
-        except ValidationError as error:
-            raise StoreError(self._damaged("`index.json` cannot be read")) from error
-
-    def _write_state(self, is_clean: bool) -> None:
-        state = IndexState(
-            embedder=self._embedder,
-            watermark=self._watermark,
-            is_clean=is_clean,
-            digests=_digests(self.folder) if is_clean else {},
-        )
-        fresh = self._state_path.with_suffix(".json.new")
-        try:
-            fresh.write_text(state.model_dump_json())
-            fresh.replace(self._state_path)
-        except OSError as error:
-            raise StoreError(self._unwritable(error)) from error
-
-    def _acquire(self) -> bool:
-        try:
-            lock = self._lock_path.open("a+")
-        except OSError as error:
-            raise StoreError(self._unwritable(error)) from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            lock.close()
-            return False
-        lock.truncate(0)
-        lock.write(str(os.getpid()))
-        lock.flush()
-        self._lock = lock
-        return True
-
-    def _release(self) -> None:
-        if self._lock is not None:
-            self._lock.truncate(0)
-            self._lock.close()
-            self._lock = None
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
@@ -291,19 +200,17 @@ class VectorIndex:
         try:
             yield
         except ChromaError as error:
-            raise StoreError(self._damaged(str(error).partition("\n")[0][:200])) from error
+            first = str(error).partition("\n")[0][:200]
+            raise StoreError(self._files.damaged(first)) from error
 
-    def _unwritable(self, error: OSError) -> str:
-        return (
-            f"the index of the memory `{self.folder.parent}` cannot be written "
-            f"({error.strerror}): make room or change its rights, nothing is lost"
-        )
 
-    def _damaged(self, detail: str) -> str:
-        return (
-            f"the index of the memory `{self.folder.parent}` is damaged ({detail}): nothing is "
-            "lost, the journal has everything; `evokernel memory rebuild` makes the index anew"
-        )
+def _why_missing() -> str:
+    """Why Chroma cannot be imported, e.g. beside an SQLite that is too old for it."""
+    try:
+        import chromadb  # noqa: F401
+    except (ImportError, RuntimeError) as error:
+        return str(error).partition("\n")[0]
+    return ""
 
 
 def _client(folder: Path) -> "Client":
@@ -314,20 +221,6 @@ def _client(folder: Path) -> "Client":
     client = chromadb.PersistentClient(str(folder), Settings(anonymized_telemetry=False))
     assert isinstance(client, Client)  # the protocol that is promised has no `close`
     return client
-
-
-def _digests(folder: Path) -> dict[str, str]:
-    """Hash of every file below `folder` by its relative name."""
-    return {
-        str(path.relative_to(folder)): _digest(path)
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "blake2b").hexdigest()[:32]
 
 
 def _batches(ids: list[str]) -> Iterator[list[Any]]:

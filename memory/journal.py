@@ -7,56 +7,24 @@ second time changes nothing and says so. Times are Unix seconds.
 import json
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 from sqlalchemy import Connection, Row, Select, Table, delete, select
 
 from evokernel.attempt import Stage
 from evokernel.memory import statements, tables
 from evokernel.memory.database import Database, Transaction
-from evokernel.memory.experience import Experience, ExperienceStatus, Measurement
+from evokernel.memory.events import Addition, News, Vector, Verdict, rewarded
+from evokernel.memory.experience import Experience
 from evokernel.memory.rewards import Reward
 from evokernel.memory.values import Rewarded
 from evokernel.opgraph import OpGraph
 
-Vector = NDArray[np.float32]
 Columns = dict[str, Any]
 
 BATCH = 500
 """Ids per `IN (...)`: well below the limit of every database."""
-
-
-class Addition(NamedTuple):
-    """One experience on its way into the journal."""
-
-    experience: Experience
-    content: str
-    """Hash by which duplicates are recognised."""
-    vector: Sequence[float]
-    status: ExperienceStatus
-    reason: str
-
-
-class Verdict(NamedTuple):
-    """One change of status on its way into the journal."""
-
-    experience: str
-    status: ExperienceStatus
-    reason: str
-    measurement: Measurement | None = None
-
-
-class News(NamedTuple):
-    """What was added after some event, oldest first."""
-
-    version: int
-    """Number of the last event."""
-    experiences: Sequence[Row[Any]]
-    """Their columns without the bodies."""
-    statuses: Sequence[Row[Any]]
-    rewards: Sequence[Row[Any]]
 
 
 class Journal:
@@ -252,17 +220,6 @@ class Journal:
         with self._database.read() as connection:
             for first in range(0, len(ids), BATCH):
                 yield from connection.execute(statement, {"ids": list(ids[first : first + BATCH])})
-
-
-def rewarded(row: Row[Any]) -> Rewarded:
-    """A row of rewards as values are folded from it."""
-    return Rewarded(
-        seq=row.seq,
-        step=row.step,
-        stage=Stage(row.stage),
-        value=row.value,
-        shown=tuple(json.loads(row.shown)),
-    )
 
 
 def _add(journal: Transaction, addition: Addition, step: str, slot: str) -> str:

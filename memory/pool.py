@@ -2,9 +2,9 @@
 
 from collections.abc import Collection
 
+from evokernel.memory.events import Vector
 from evokernel.memory.experience import ExperienceStatus
 from evokernel.memory.index import VectorIndex
-from evokernel.memory.journal import Vector
 from evokernel.memory.retrieval import Query
 from evokernel.memory.shelf import Shelf
 

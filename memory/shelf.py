@@ -8,8 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from evokernel.errors import StoreError
+from evokernel.memory.events import News, Vector
 from evokernel.memory.experience import ExperienceStatus, Kind
-from evokernel.memory.journal import Journal, News, Vector
+from evokernel.memory.journal import Journal
 from evokernel.memory.retrieval import Query
 
 

@@ -10,11 +10,12 @@ from evokernel.errors import StoreError
 from evokernel.evaluation import Promotion
 from evokernel.memory import snapshot
 from evokernel.memory.admission import content_hash, first_status, situation_of
-from evokernel.memory.catch_up import catch_up, pending
+from evokernel.memory.catch_up import Rebuilt, catch_up, pending
 from evokernel.memory.embedding import Embedder, Situation, StructuralEmbedder, label
+from evokernel.memory.events import Addition, Verdict
 from evokernel.memory.experience import Experience, ExperienceStatus
 from evokernel.memory.index import VectorIndex
-from evokernel.memory.journal import Addition, Journal, Verdict
+from evokernel.memory.journal import Journal
 from evokernel.memory.policies import policy_of
 from evokernel.memory.pool import neighbours
 from evokernel.memory.recaller import Recaller, chosen_ids, read_back
@@ -247,11 +248,8 @@ class Memory(View):
             self._values, report = snapshot.refit(self._journal, self._values)
             return report
 
-    def rebuild(self) -> int:
+    def rebuild(self) -> Rebuilt:
         """Embed every situation anew and make the vector index anew.
-
-        Returns:
-            Number of experiences embedded.
 
         Raises:
             StoreError: another process owns the index.
@@ -265,7 +263,9 @@ class Memory(View):
             self._journal.replace_vectors(vectors, label(self._embedder))
             self._shelf.forget_vectors()
             self.flush()
-            return len(vectors)
+            missing = self._index.missing if self._index else ""
+            indexed = len(list(self._shelf.active())) if self._index and not missing else 0
+            return Rebuilt(embedded=len(vectors), indexed=indexed, missing=missing)
 
     def flush(self) -> None:
         """Bring the vector index up to the journal, if no other process owns it. Takes seconds."""
@@ -353,7 +353,7 @@ class Memory(View):
             and self._shelf.statuses[card.id] is not ExperienceStatus.TOMBSTONE
         ]
         status = ExperienceStatus.ACTIVE if promotion.holds else ExperienceStatus.SUSPECT
-        looked = f"measured again in {promotion.processes} fresh processes"
+        looked = f"looked at again in {promotion.processes} fresh processes"
         for entry in self._entries(ids):
             measurement = entry.experience.measurement
             if promotion.ratio is not None:

@@ -11,6 +11,7 @@ from evokernel.config import MemoryConfig
 from evokernel.errors import StoreError
 from evokernel.memory import snapshot
 from evokernel.memory.embedding import Embedder, Situation, label
+from evokernel.memory.events import Vector, rewarded
 from evokernel.memory.evidence import Evidence, evidence_of
 from evokernel.memory.experience import (
     Entry,
@@ -21,7 +22,7 @@ from evokernel.memory.experience import (
     edit_outcome,
 )
 from evokernel.memory.index import VectorIndex
-from evokernel.memory.journal import Journal, Vector, rewarded
+from evokernel.memory.journal import Journal
 from evokernel.memory.lineage import Descendant, descendants
 from evokernel.memory.population import Population
 from evokernel.memory.search import Hit, search

@@ -1,6 +1,8 @@
 """The memory from the command line: list, show, search, stats, rebuild, refit."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 import typer
@@ -194,7 +196,7 @@ class TestUpkeep:
     def test_rebuild(self, said, place):
         code, out = said("rebuild", "--memory", place)
         assert code == 0
-        assert out == "3 experiences embedded, 3 of them active and in the index\n"
+        assert out == "3 experiences embedded, 3 in the index\n"
         assert json.loads(said("stats", "--json", "--memory", place)[1])["index"]["behind"] == 0
 
     def test_rebuild_after_another_embedder(self, said, place):
@@ -220,3 +222,20 @@ class TestUpkeep:
         (change,) = json.loads(out)["changes"]
         assert (change["before"]["q"], change["after"]["q"]) == pytest.approx((0.3, 0.12))
         assert "0 differ" in said("refit", "--memory", tmp_path)[1]
+
+
+def test_the_whole_command_line(place, tmp_path):
+    """Exit codes and messages as the shell sees them."""
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "evokernel", "memory", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    found = run("list", "--json", "--memory", str(place))
+    assert (found.returncode, found.stderr) == (0, "")
+    assert len(json.loads(found.stdout)) == 3
+    (place / "journal.sqlite").write_bytes(b"not a database")
+    broken = run("stats", "--memory", str(place))
+    assert (broken.returncode, broken.stdout) == (2, "")
+    assert "is damaged" in broken.stderr
+    assert "Traceback" not in broken.stderr

@@ -223,7 +223,8 @@ class TestDamage:
             Memory.open(config(filled))
         assert f"`{filled}` is damaged" in str(caught.value)
         with Memory.open(config(filled), to_repair=True) as memory:
-            assert memory.rebuild() == 21
+            made = memory.rebuild()
+            assert (made.embedded, made.indexed, made.missing) == (21, 20, "")
         after = recalled(filled, "2")
         assert [item.id for item in after] == [item.id for item in before]
 
@@ -264,6 +265,22 @@ class TestEmbedder:
         index.close()
         with pytest.raises(StoreError, match=r"`other/7/256`.*`structural/1/256`"):
             Memory.open(config(tmp_path))
+
+
+def test_without_chroma_the_memory_still_works(tmp_path):
+    code = """
+import sys
+from pathlib import Path
+sys.modules["chromadb"] = None  # what a failed import looks like
+from tests.memory_samples import *
+with Memory.open(config(Path(sys.argv[1])), exact_limit=0) as memory:
+    keep(memory, *(lesson(str(n)) for n in range(20)))
+    assert memory.recall(query("1")).ids
+    made = memory.rebuild()
+    assert (made.embedded, made.indexed) == (20, 0)
+    assert "chromadb" in made.missing
+"""
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], cwd=ROOT, check=True)
 
 
 def test_nothing_calls_home(tmp_path):

@@ -103,7 +103,7 @@ def show_experience(
     as_json: options.AsJson = False,
     memory: options.MemoryPath = None,
 ) -> None:
-    """Show one experience: content, values, where it was shown and what that earned.
+    """Show one experience with its values and its evidence.
 
     Example: evokernel memory show edit-0123456789ab
     """
@@ -155,7 +155,7 @@ def search(
 
 @app.command("stats")
 def show_stats(as_json: options.AsJson = False, memory: options.MemoryPath = None) -> None:
-    """Count experiences, retrievals and rewards, and sum up the values.
+    """Count experiences, retrievals, rewards and values.
 
     Example: evokernel memory stats
     """
@@ -170,20 +170,20 @@ def show_stats(as_json: options.AsJson = False, memory: options.MemoryPath = Non
 
 @app.command("rebuild")
 def rebuild(memory: options.MemoryPath = None) -> None:
-    """Embed everything anew and make the vector index anew, from the journal.
+    """Make embeddings and vector index anew.
 
     Example: evokernel memory rebuild
     """
     with _opened(memory, to_repair=True) as opened:
-        count = opened.rebuild()
-        held = opened.stats().groups
-    active = sum(entry.count for entry in held if entry.status == "active")
-    typer.echo(f"{counted(count, 'experience')} embedded, {active} of them active and in the index")
+        made = opened.rebuild()
+    typer.echo(f"{counted(made.embedded, 'experience')} embedded, {made.indexed} in the index")
+    if made.missing:
+        typer.echo(f"without Chroma ({made.missing}) all are compared one by one")
 
 
 @app.command("refit")
 def refit(as_json: options.AsJson = False, memory: options.MemoryPath = None) -> None:
-    """Compute every value anew from the first reward, and tell what comes out differently.
+    """Compute every value anew, and tell what differs.
 
     Example: evokernel memory refit
     """

@@ -1,0 +1,58 @@
+"""Owns the events on their way into the journal and out of it."""
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from sqlalchemy import Row
+
+from evokernel.attempt import Stage
+from evokernel.memory.experience import Experience, ExperienceStatus, Measurement
+from evokernel.memory.values import Rewarded
+
+Vector = NDArray[np.float32]
+"""An embedding, shape (dimension,)."""
+
+
+class Addition(NamedTuple):
+    """One experience on its way into the journal."""
+
+    experience: Experience
+    content: str
+    """Hash by which duplicates are recognised."""
+    vector: Sequence[float]
+    status: ExperienceStatus
+    reason: str
+
+
+class Verdict(NamedTuple):
+    """One change of status on its way into the journal."""
+
+    experience: str
+    status: ExperienceStatus
+    reason: str
+    measurement: Measurement | None = None
+
+
+class News(NamedTuple):
+    """What was added after some event, oldest first."""
+
+    version: int
+    """Number of the last event."""
+    experiences: Sequence[Row[Any]]
+    """Their columns without the bodies."""
+    statuses: Sequence[Row[Any]]
+    rewards: Sequence[Row[Any]]
+
+
+def rewarded(row: Row[Any]) -> Rewarded:
+    """A row of rewards as values are folded from it."""
+    return Rewarded(
+        seq=row.seq,
+        step=row.step,
+        stage=Stage(row.stage),
+        value=row.value,
+        shown=tuple(json.loads(row.shown)),
+    )
