@@ -394,6 +394,36 @@ def get_workloads():
         assert "`odd`" in bad.reason
 
 
+@pytest.mark.parametrize("options", [{"precision": "bf16"}, {"mode": "eval"}, {"mode": "train"}])
+def test_precision_and_mode_are_the_tasks(config, options):
+    source = f"""
+import torch
+from torch import nn
+
+EVOKERNEL = {options!r}
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(32)
+
+    def forward(self, x):
+        return self.norm(x)
+
+
+def get_inputs():
+    return [3 + torch.randn(64, 32)]
+"""
+    right = source.replace("Model(", "ModelNew(")
+    other = right.replace("self.norm(x)", "1.5 * self.norm(x)")
+    with LocalEvaluator(Task.from_source(source, "batch_norm"), config) as evaluator:
+        good = evaluator.verify(Candidate(source=right, backend="cpp"))
+        assert good.status is Status.PASSED, good.reason
+        bad = evaluator.verify(Candidate(source=other, backend="cpp"))
+        assert bad.status is Status.WRONG_VALUES, bad.reason
+
+
 def test_the_command_prints_five_answers(tmp_path, capsys):
     path, candidate = tmp_path / "task.py", tmp_path / "kernel.py"
     path.write_text(TASK)

@@ -60,7 +60,7 @@ class Worker:
         state: "Mapping[str, Any] | None" = None,
         deadline_s: float | None = None,
     ) -> Loaded:
-        """Import the module, seed, construct the class, take over `state`, switch to eval mode.
+        """Import the module, seed, construct the class, take over `state`, set dtype and mode.
 
         `state` is the reference's `state_dict`; it is loaded when names and shapes match.
         Statuses: INVALID_SOURCE (syntax, no class, constructor takes other arguments),
@@ -69,7 +69,7 @@ class Worker:
         spec = self.spec
         message = {
             **{"do": "load", "source": spec.source, "class_name": spec.class_name},
-            **{"role": spec.role, "seed": seed},
+            **{"role": spec.role, "seed": seed, "mode": spec.mode, "dtype": spec.dtype},
         }
         with pack((list(init_args), dict(init_kwargs), state and dict(state))) as package:
             reply = self._send_package("load", message, package, deadline_s)

@@ -20,6 +20,10 @@ class WorkerSpec(Frozen):
     """Text of the module that is imported in the worker, shown in tracebacks as `candidate.py`."""
     class_name: str = "ModelNew"
     """`ModelNew` for candidates, `Model` for references."""
+    mode: Literal["train", "eval"] = "eval"
+    """Mode that the module is put into before it is called."""
+    dtype: str | None = None
+    """Floating type to which the constructed module is converted, e.g. `float16`; None keeps it."""
     threads: int = Field(default=1, ge=1)
     """CPU threads of torch and OpenMP."""
     memory_bytes: int = Field(default=4 << 30, ge=64 << 20)

@@ -13,10 +13,12 @@ from typing import Any
 
 import torch
 
+from evokernel.bench.tensors import DTYPES
 from evokernel.compilers import Artefact, BuildFailure, KernelSource
 from evokernel.compilers.loading import float_state
 from evokernel.evaluation import Diagnostic, Status
 from evokernel.jit import BuildError, use_broker
+from evokernel.program import convert
 
 FILE = "candidate.py"
 """What tracebacks call the module's text, whoever wrote it."""
@@ -54,8 +56,10 @@ def build(
     arguments: tuple[Sequence[Any], Mapping[str, Any]],
     state: Mapping[str, torch.Tensor] | None,
     seed: int,
+    mode: str = "eval",
+    dtype: str | None = None,
 ) -> Built:
-    """Import the text, construct its class after seeding, take over the state, switch to eval.
+    """Import the text, construct its class after seeding, convert it, take over state and mode.
 
     Raises:
         Refusal: It is no module with such a class that takes these arguments.
@@ -70,8 +74,10 @@ def build(
     _check_signature(made, arguments)
     set_seed(seed)
     model = made(*arguments[0], **arguments[1])
+    if dtype is not None:
+        convert(model, DTYPES[dtype])
     origin = "absent" if state is None else _take_over(model, state)
-    model.eval()
+    model.train(mode == "train")
     return Built(model, origin, imported - start, time.perf_counter() - imported)
 
 

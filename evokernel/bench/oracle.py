@@ -10,15 +10,14 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from evokernel.bench import correctness, families, tolerance
-from evokernel.bench.correctness import Fault
+from evokernel.bench import families, tolerance
 from evokernel.bench.families import Nature
+from evokernel.bench.judgement import Judgement, judge
 from evokernel.bench.messages import Outcome, Variant
 from evokernel.bench.reference import Expectation, Reference
 from evokernel.bench.stock import Stock
 from evokernel.bench.tensors import Package, pack, vary
 from evokernel.errors import TaskError
-from evokernel.evaluation import Mismatch, Status
 from evokernel.nested import map_leaves
 from evokernel.opgraph import OpGraph
 from evokernel.program import Program
@@ -50,18 +49,6 @@ class Case:
     def name(self) -> str:
         """Unique name of the inputs before the variant."""
         return f"{self.workload.name}/{self.family}/{self.draw}/{int(self.keep_domain)}"
-
-
-@dataclass(frozen=True)
-class Judgement:
-    """The comparison of one outcome."""
-
-    worst_ratio: float
-    """Largest error as a share of its limit."""
-    comparisons: int
-    """Output tensors compared."""
-    fault: Fault | None = None
-    mismatch: Mismatch | None = None
 
 
 class Oracle:
@@ -153,26 +140,7 @@ class Oracle:
             outcome: What the candidate's worker sent.
             are_inputs_told: The outcome tells which inputs changed.
         """
-        want = self.expected(case)
-        fault = correctness.check_form(want.skeleton, want.forms, outcome.outputs, outcome.facts)
-        if fault is None and are_inputs_told:
-            fault = _check_inputs(want, outcome)
-        if fault is not None:
-            return Judgement(0.0, 0, fault, _formless(case, fault))
-        with tolerance.one_thread():
-            return self._compare(case, want, outcome)
-
-    def _compare(self, case: Case, want: Expectation, outcome: Outcome) -> Judgement:
-        worst, count = 0.0, 0
-        found = correctness.tensors(outcome.outputs)
-        for form, limits, (_, got) in zip(want.forms, want.limits, found, strict=True):
-            compared = correctness.compare(limits, got)
-            worst, count = max(worst, compared.worst_ratio), count + 1
-            if compared.wrong:
-                wrong = correctness.mismatch(case.workload.name, case.family, form, compared)
-                fault = Fault(Status.WRONG_VALUES, form.path, wrong.detail)
-                return Judgement(worst, count, fault, wrong)
-        return Judgement(worst, count)
+        return judge(case.workload.name, case.family, self.expected(case), outcome, are_inputs_told)
 
     @property
     def timed_workload(self) -> Workload:
@@ -311,17 +279,3 @@ def _varied(inputs: Any, variant: Variant) -> Any:
         return out.reshape(leaf.shape)
 
     return map_leaves(change, inputs)
-
-
-def _check_inputs(want: Expectation, outcome: Outcome) -> Fault | None:
-    changed = sorted(set(outcome.changed_inputs) - set(want.modified))
-    if not changed:
-        return None
-    text = f"`forward` overwrote input tensor {changed[0]}, which the reference leaves alone"
-    return Fault(Status.INPUT_MODIFIED, str(changed[0]), text)
-
-
-def _formless(case: Case, fault: Fault) -> Mismatch:
-    return Mismatch(
-        workload=case.workload.name, family=case.family, output=fault.path, detail=fault.detail
-    )

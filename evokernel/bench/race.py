@@ -46,7 +46,7 @@ def race(session: Session, worker: Worker, opponents: Mapping[str, Worker]) -> R
         if failure := spoiled(first, session.pace):
             return Raced(failure=failure)
         second = None
-        if _is_too_fast(session, first, 1.0):
+        if _is_too_fast(session, first, 1.0 if session.pace.is_strict else FLOOR_LIMIT):
             session.device = devices.measure_again(
                 session.config.cache, session.threads, session.compiler, session.device
             )

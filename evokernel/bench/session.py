@@ -37,6 +37,8 @@ SMALL_BYTES = 8 << 20
 """Up to this size of inputs and outputs, the quick profile too runs every family."""
 QUICK_FAMILIES = ("normal", "large", "negated", "special")
 LOCK_S = 600.0
+DTYPES = {"fp16": "float16", "bf16": "bfloat16"}
+"""Precisions to which modules are converted, as `Program` converts the reference."""
 
 
 class Session:
@@ -163,6 +165,8 @@ class Session:
             role=role,
             source=source,
             class_name=class_name,
+            mode=self.task.options.mode,
+            dtype=DTYPES.get(self.task.options.precision),
             threads=self.threads,
             memory_bytes=limit + self.device.flush_bytes,
             run_s=self.config.run_s,

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from evokernel.bench import correctness
+from evokernel.bench.judgement import Judgement
 from evokernel.bench.messages import Outcome
-from evokernel.bench.oracle import Case, Judgement, Oracle
+from evokernel.bench.oracle import Case, Oracle
 from evokernel.bench.pool import Worker
 from evokernel.evaluation import Correctness, Mismatch, Status
 

@@ -87,7 +87,13 @@ class Worker:
         self._seed = message["seed"]
         module.listen_to(self._request_build)
         built = module.build(
-            message["source"], message["class_name"], (args, kwargs), state, self._seed
+            message["source"],
+            message["class_name"],
+            (args, kwargs),
+            state,
+            self._seed,
+            mode=message["mode"],
+            dtype=message["dtype"],
         )
         if message["role"] == "compile":
             built.call = torch.compile(built.model)

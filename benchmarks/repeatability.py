@@ -1,0 +1,131 @@
+"""Measures how far times can be trusted: a kernel against itself, and a speedup again and again.
+
+A/A: pairs of fresh processes run the same kernel; how often one is declared faster is the share of
+false wins. Speedup: pairs of one fresh process of the kernel and one of eager; the spread of the
+ratio over them is what another day's measurement may differ by.
+
+    python benchmarks/repeatability.py [--pairs 100] [--processes 20] [--task softmax] [--out FILE]
+
+Run it on a quiet machine. Targets: at most 2 % false wins at a margin of 1 %, and 90 % of the
+speedups within 5 % of their median.
+"""
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evokernel.attempt import Candidate
+from evokernel.bench import promotion, race
+from evokernel.bench.session import Session
+from evokernel.bench.timing import Series
+from evokernel.config import BenchConfig
+from evokernel.task import Task
+
+KERNEL = Path(__file__).with_name("kernels") / "softmax_jit.py"
+OPPONENT = "opponent"
+TRIES = 5
+
+
+def fresh(session: Session, first: Candidate | None, second: Candidate) -> Series | None:
+    """Blocks of one pair of fresh processes; None if the machine spoiled all tries."""
+    for _ in range(TRIES):
+        series = promotion.pair(session, first, second, session.pace)
+        failure = race.spoiled(series, session.pace)
+        if failure is None:
+            return series
+        print(f"  again: {failure.reason}", flush=True)
+    return None
+
+
+def false_wins(session: Session, kernel: Candidate, pairs: int) -> dict[str, Any]:
+    """The same kernel on both sides."""
+    margin = session.config.margin
+    rows: list[tuple[float, float, float]] = []
+    for number in range(pairs):
+        series = fresh(session, kernel, kernel)
+        if series is None:
+            continue
+        found = race.interval([series], OPPONENT, race.is_tolerant([series], session.pace))
+        rows.append((found.value, found.low, found.high))
+        print(
+            f"  A/A {number + 1}: {found.value:.4f} [{found.low:.4f}, {found.high:.4f}]", flush=True
+        )
+    wins = sum(low > 1 + margin for _, low, _ in rows)
+    losses = sum(high < 1 - margin for _, _, high in rows)
+    logs = np.log([value for value, _, _ in rows])
+    return {
+        "pairs": len(rows),
+        "spoiled": pairs - len(rows),
+        "declared_faster": wins,
+        "declared_slower": losses,
+        "share_faster": wins / max(len(rows), 1),
+        "log_ratio_sd": float(logs.std(ddof=1)) if len(rows) > 1 else None,
+        "half_width": float(np.median([(high - low) / 2 for _, low, high in rows])),
+        "ratios": rows,
+    }
+
+
+def speedups(session: Session, kernel: Candidate, processes: int) -> dict[str, Any]:
+    """The kernel against eager, both fresh each time."""
+    ratios = []
+    for number in range(processes):
+        series = fresh(session, None, kernel)
+        if series is not None:
+            tolerant = race.is_tolerant([series], session.pace)
+            ratios.append(race.interval([series], OPPONENT, tolerant).value)
+            print(f"  speedup {number + 1}: {ratios[-1]:.4f}", flush=True)
+    low, middle, high = np.quantile(ratios, (0.05, 0.5, 0.95))
+    return {
+        "processes": len(ratios),
+        "median": float(middle),
+        "p5": float(low / middle - 1),
+        "p95": float(high / middle - 1),
+        "ratios": ratios,
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--pairs", type=int, default=100, help="pairs of a kernel with itself")
+    parser.add_argument("--processes", type=int, default=20, help="processes for the speedup")
+    parser.add_argument("--task", default="softmax", help="a task with softmax(x) of 2-D inputs")
+    parser.add_argument("--kernel", type=Path, default=KERNEL, help="a candidate for the task")
+    parser.add_argument("--quick", action="store_true", help="the quick measurement")
+    parser.add_argument("--out", type=Path, help="write the result as JSON")
+    chosen = parser.parse_args()
+    kernel = Candidate(source=chosen.kernel.read_text(), backend="cpp")
+    measurement = "quick" if chosen.quick else "standard"
+    session = Session(
+        Task.load(chosen.task), BenchConfig.model_validate({"measurement": measurement})
+    )
+    began = time.perf_counter()
+    try:
+        result = {
+            "task": chosen.task,
+            "device": session.device.in_words(),
+            "fingerprint": session.device.fingerprint,
+            "same": false_wins(session, kernel, chosen.pairs),
+            "speedup": speedups(session, kernel, chosen.processes),
+            "seconds": round(time.perf_counter() - began, 1),
+        }
+    finally:
+        session.close()
+    same, speedup = result["same"], result["speedup"]
+    print(
+        f"{same['declared_faster']} of {same['pairs']} pairs declared faster "
+        f"({same['share_faster']:.1%}, target 2 %); speedup {speedup['median']:.3f} "
+        f"[{speedup['p5']:+.1%}, {speedup['p95']:+.1%}] over {speedup['processes']} processes "
+        "(target 5 %)"
+    )
+    if chosen.out:
+        chosen.out.parent.mkdir(parents=True, exist_ok=True)
+        chosen.out.write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,64 @@
+"""Owns the judgement on one outcome: form, inputs, then every element of every output."""
+
+from dataclasses import dataclass
+
+from evokernel.bench import correctness, tolerance
+from evokernel.bench.correctness import Fault
+from evokernel.bench.messages import Outcome
+from evokernel.bench.reference import Expectation
+from evokernel.evaluation import Mismatch, Status
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The comparison of one outcome."""
+
+    worst_ratio: float
+    """Largest error as a share of its limit."""
+    comparisons: int
+    """Output tensors compared."""
+    fault: Fault | None = None
+    mismatch: Mismatch | None = None
+
+
+def judge(
+    workload: str, family: str, want: Expectation, outcome: Outcome, are_inputs_told: bool = True
+) -> Judgement:
+    """Compare one outcome with what was expected; the first fault returns.
+
+    Args:
+        workload: Name of the workload, for the message.
+        family: Input family, for the message.
+        want: What the reference makes of the same inputs.
+        outcome: What the candidate's worker sent.
+        are_inputs_told: The outcome tells which inputs changed.
+    """
+    fault = correctness.check_form(want.skeleton, want.forms, outcome.outputs, outcome.facts)
+    if fault is None and are_inputs_told:
+        fault = _check_inputs(want, outcome)
+    if fault is not None:
+        said = Mismatch(workload=workload, family=family, output=fault.path, detail=fault.detail)
+        return Judgement(0.0, 0, fault, said)
+    with tolerance.one_thread():
+        return _compare(workload, family, want, outcome)
+
+
+def _compare(workload: str, family: str, want: Expectation, outcome: Outcome) -> Judgement:
+    worst, count = 0.0, 0
+    found = correctness.tensors(outcome.outputs)
+    for form, limits, (_, got) in zip(want.forms, want.limits, found, strict=True):
+        compared = correctness.compare(limits, got)
+        worst, count = max(worst, compared.worst_ratio), count + 1
+        if compared.wrong:
+            wrong = correctness.mismatch(workload, family, form, compared)
+            fault = Fault(Status.WRONG_VALUES, form.path, wrong.detail)
+            return Judgement(worst, count, fault, wrong)
+    return Judgement(worst, count)
+
+
+def _check_inputs(want: Expectation, outcome: Outcome) -> Fault | None:
+    changed = sorted(set(outcome.changed_inputs) - set(want.modified))
+    if not changed:
+        return None
+    text = f"`forward` overwrote input tensor {changed[0]}, which the reference leaves alone"
+    return Fault(Status.INPUT_MODIFIED, str(changed[0]), text)
