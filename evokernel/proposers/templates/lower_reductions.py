@@ -1,4 +1,4 @@
-"""Owns the rules for reductions, softmax, normalisations and scans."""
+"""Owns the rules for reductions, softmax and scans, and `Rows`, which other rules build on."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def rows_of(scope: Scope, node: Node, name: str, dims: tuple[int, ...]) -> Rows:
     return Rows(scope, symbol, shape, len(shape) - first)
 
 
-def _shaped(scope: Scope, node: Node, symbol: int) -> int:
+def shaped(scope: Scope, node: Node, symbol: int) -> int:
     """A number per row in the shape that the call returns, with or without the reduced axes."""
     return scope.symbols.reshape(symbol, node.outputs[0].shape)
 
@@ -106,7 +106,7 @@ def _reduction(op: Reduction) -> Rule:
         if not dims:
             dims = tuple(range(len(scope.shape(node, "self"))))
         rows = rows_of(scope, node, "self", dims)
-        return _shaped(scope, node, rows.reduce(op, rows.x, node.op))
+        return shaped(scope, node, rows.reduce(op, rows.x, node.op))
 
     return rule
 
@@ -124,14 +124,14 @@ def _truth(op: Reduction) -> Rule:
     def rule(scope: Scope, node: Node) -> int:
         rows = rows_of(scope, node, "self", integers(node, "dim"))
         truth = scope.symbols.cast(rows.x, "bool")
-        return _shaped(scope, node, rows.reduce(op, truth, node.op))
+        return shaped(scope, node, rows.reduce(op, truth, node.op))
 
     return rule
 
 
 def _mean(scope: Scope, node: Node) -> int:
     rows = rows_of(scope, node, "self", integers(node, "dim"))
-    return _shaped(scope, node, rows.mean(rows.x, "mean"))
+    return shaped(scope, node, rows.mean(rows.x, "mean"))
 
 
 def _spread(scope: Scope, node: Node) -> Result:
@@ -141,8 +141,8 @@ def _spread(scope: Scope, node: Node) -> Result:
     if node.op.startswith("std"):
         spread = rows.apply("sqrt", spread)
     if node.op.endswith("_mean"):
-        return _shaped(scope, node, spread), _shaped(scope, node, rows.mean(rows.x, "mean"))
-    return _shaped(scope, node, spread)
+        return shaped(scope, node, spread), shaped(scope, node, rows.mean(rows.x, "mean"))
+    return shaped(scope, node, spread)
 
 
 def _norm(scope: Scope, node: Node) -> int:
@@ -158,23 +158,7 @@ def _norm(scope: Scope, node: Node) -> int:
         norm = rows.apply("sqrt", squares)
     else:
         raise Unsupported(f"`norm` of order {order} is not covered")
-    return _shaped(scope, node, norm)
-
-
-def _cosine_similarity(scope: Scope, node: Node) -> int:
-    """sum(x1 x2) over the lengths of both, neither length taken below `eps`."""
-    one, two = (rows_of(scope, node, name, integers(node, "dim")) for name in ("x1", "x2"))
-    least = one.number(number(node, "eps"))
-    product = one.reduce("sum", one.apply("mul", one.x, two.x), "product_sum")
-    lengths = [
-        r.apply(
-            "clamp_min",
-            r.apply("sqrt", r.reduce("sum", r.apply("mul", r.x, r.x), "squares")),
-            least,
-        )
-        for r in (one, two)
-    ]
-    return _shaped(scope, node, one.apply("div", product, one.apply("mul", *lengths)))
+    return shaped(scope, node, norm)
 
 
 def _logsumexp(scope: Scope, node: Node) -> int:
@@ -184,7 +168,7 @@ def _logsumexp(scope: Scope, node: Node) -> int:
     finite = rows.apply("where", rows.apply("isinf", peak), rows.number(0), peak, hint="shift")
     exps = rows.apply("exp", rows.apply("sub", rows.x, finite), hint="exps")
     total = rows.reduce("sum", exps, "exp_sum")
-    return _shaped(scope, node, rows.apply("add", rows.apply("log", total), finite))
+    return shaped(scope, node, rows.apply("add", rows.apply("log", total), finite))
 
 
 def _softmax(scope: Scope, node: Node) -> int:
@@ -195,81 +179,6 @@ def _softmax(scope: Scope, node: Node) -> int:
 
 def _log_softmax(scope: Scope, node: Node) -> int:
     return rows_of(scope, node, "self", integers(node, "dim")).log_softmax()
-
-
-def _affine(scope: Scope, node: Node, rows: Rows, value: int) -> int:
-    for op, name in (("mul", "weight"), ("add", "bias")):
-        if scope.has(node, name):
-            value = rows.apply(op, value, scope.tensor(node, name))
-    return value
-
-
-def _layer_norm(scope: Scope, node: Node) -> Result:
-    rank = len(scope.shape(node, "input"))
-    inner = len(integers(node, "normalized_shape"))
-    rows = rows_of(scope, node, "input", tuple(range(rank - inner, rank)))
-    return _affine(scope, node, rows, _standardised(rows, number(node, "eps")))
-
-
-def _standardised(rows: Rows, eps: float) -> int:
-    spread = rows.apply("add", rows.variance(0), rows.number(eps))
-    return rows.apply("mul", rows.centred(), rows.apply("rsqrt", spread, hint="inv_std"))
-
-
-def _rms_norm(scope: Scope, node: Node) -> int:
-    rank = len(scope.shape(node, "input"))
-    inner = len(integers(node, "normalized_shape"))
-    rows = rows_of(scope, node, "input", tuple(range(rank - inner, rank)))
-    power = rows.mean(rows.apply("mul", rows.x, rows.x), "mean_square")
-    spread = rows.apply("add", power, rows.number(number(node, "eps")))
-    return _affine(
-        scope, node, rows, rows.apply("mul", rows.x, rows.apply("rsqrt", spread, hint="inv_rms"))
-    )
-
-
-def _group_norm(scope: Scope, node: Node) -> int:
-    shape = scope.shape(node, "input")
-    groups = int(number(node, "num_groups"))
-    grouped = (shape[0], groups, shape[1] // groups, *shape[2:])
-    x = scope.symbols.reshape(scope.tensor(node, "input"), grouped)
-    rows = Rows(scope, x, grouped, len(grouped) - 2)
-    value = _standardised(rows, number(node, "eps"))
-    for op, name in (("mul", "weight"), ("add", "bias")):
-        if scope.has(node, name):
-            inner = (groups, shape[1] // groups, *(1,) * len(shape[2:]))
-            value = rows.apply(op, value, scope.symbols.reshape(scope.tensor(node, name), inner))
-    return scope.symbols.reshape(value, shape)
-
-
-def _instance_norm(scope: Scope, node: Node) -> int:
-    if not node.argument("use_input_stats"):
-        return _batch_norm(scope, node)
-    shape = scope.shape(node, "input")
-    rows = rows_of(scope, node, "input", tuple(range(2, len(shape))))
-    value = _standardised(rows, number(node, "eps"))
-    for op, name in (("mul", "weight"), ("add", "bias")):
-        if scope.has(node, name):
-            channel = (shape[1], *(1,) * (len(shape) - 2))
-            value = rows.apply(op, value, scope.symbols.reshape(scope.tensor(node, name), channel))
-    return value
-
-
-def _batch_norm(scope: Scope, node: Node) -> int:
-    if node.argument("training") or not scope.has(node, "running_mean"):
-        raise Unsupported("`batch_norm` in training mode is not covered")
-    channel = (scope.shape(node, "input")[1], *(1,) * (len(scope.shape(node, "input")) - 2))
-    apply, dtype = scope.symbols.apply, node.outputs[0].dtype
-
-    def per_channel(name: str) -> int:
-        return scope.symbols.reshape(scope.tensor(node, name), channel)
-
-    eps = scope.symbols.number(number(node, "eps"), dtype)
-    scale = apply("rsqrt", apply("add", per_channel("running_var"), eps))
-    if scope.has(node, "weight"):
-        scale = apply("mul", scale, per_channel("weight"))
-    centred = apply("sub", scope.tensor(node, "input"), per_channel("running_mean"))
-    value = apply("mul", centred, scale)
-    return apply("add", value, per_channel("bias")) if scope.has(node, "bias") else value
 
 
 def _scan(op: Reduction) -> Rule:
@@ -301,12 +210,6 @@ REDUCTIONS: dict[str, Rule] = {
     "logsumexp": _logsumexp,
     "softmax": _softmax,
     "log_softmax": _log_softmax,
-    "layer_norm": _layer_norm,
-    "rms_norm": _rms_norm,
-    "group_norm": _group_norm,
-    "batch_norm": _batch_norm,
-    "instance_norm": _instance_norm,
-    "cosine_similarity": _cosine_similarity,
     "cumsum": _scan("sum"),
     "cumprod": _scan("prod"),
     "cummax": _scan("max"),

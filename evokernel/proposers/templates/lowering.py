@@ -9,13 +9,14 @@ from evokernel.proposers.templates.expressions import Program, Unsupported
 from evokernel.proposers.templates.literals import C_TYPES
 from evokernel.proposers.templates.lower_activations import ACTIVATIONS
 from evokernel.proposers.templates.lower_losses import LOSSES
+from evokernel.proposers.templates.lower_norms import NORMS
 from evokernel.proposers.templates.lower_pointwise import POINTWISE
 from evokernel.proposers.templates.lower_reductions import REDUCTIONS
 from evokernel.proposers.templates.lower_views import VIEWS
 from evokernel.proposers.templates.placement import Placement
 from evokernel.proposers.templates.scope import Rule, Scope
 
-RULES: dict[str, Rule] = {**POINTWISE, **ACTIVATIONS, **VIEWS, **REDUCTIONS, **LOSSES}
+RULES: dict[str, Rule] = {**POINTWISE, **ACTIVATIONS, **VIEWS, **REDUCTIONS, **NORMS, **LOSSES}
 """Every operator that can be lowered."""
 
 

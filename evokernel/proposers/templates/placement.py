@@ -22,10 +22,10 @@ from evokernel.proposers.templates.expressions import (
     Source,
     Unsupported,
     Value,
-    arguments,
 )
 from evokernel.proposers.templates.grid import choose, layout
 from evokernel.proposers.templates.naming import Names
+from evokernel.proposers.templates.pruning import pruned, require_one_kernel
 from evokernel.proposers.templates.symbols import Apply, Given, Made, Symbols, Window
 
 _LEVEL_LETTERS = {Level.ELEMENT: "c", Level.ROW: "r", Level.SCALAR: "s"}
@@ -58,7 +58,7 @@ class Placement:
             Output(name=name, value=self._output(symbol, spec), shape=spec.shape, dtype=spec.dtype)
             for name, (symbol, spec) in zip(self._outputs, self._results, strict=True)
         )
-        program = _pruned(
+        program = pruned(
             Program(
                 domain=self._layout.domain,
                 sources=tuple(self._sources.values()),
@@ -66,7 +66,7 @@ class Placement:
                 outputs=outputs,
             )
         )
-        _require_one_kernel(program)
+        require_one_kernel(program)
         return program
 
     def _read(self) -> dict[int, Source]:
@@ -278,47 +278,3 @@ class Placement:
 
 def _described(made: Made) -> str:
     return "a formula" if made.kind == "same" else f"a {made.kind} (`{made.op}`)"
-
-
-def _pruned(program: Program) -> Program:
-    """Without values that no output needs, and without sources that nothing reads."""
-    kept = program.closure(o.value for o in program.outputs)
-    place = {old: new for new, old in enumerate(kept)}
-    values = [program.values[i] for i in kept]
-    read = sorted({v.access.source for v in values if isinstance(v, Load | Pick)})
-    return program.model_copy(
-        update={
-            "values": tuple(_moved(v, place, read) for v in values),
-            "sources": tuple(program.sources[s] for s in read),
-            "outputs": tuple(
-                o.model_copy(update={"value": place[o.value]}) for o in program.outputs
-            ),
-        }
-    )
-
-
-def _moved(value: Value, place: dict[int, int], read: list[int]) -> Value:
-    changes: dict[str, Any] = {}
-    if isinstance(value, Map):
-        changes["args"] = tuple(place[a] for a in value.args)
-    elif isinstance(value, Reduce | Scan):
-        changes["arg"] = place[value.arg]
-    if isinstance(value, Pick):
-        changes["index"] = place[value.index]
-    if isinstance(value, Load | Pick):
-        changes["access"] = value.access.model_copy(
-            update={"source": read.index(value.access.source)}
-        )
-    return value.model_copy(update=changes)
-
-
-def _require_one_kernel(program: Program) -> None:
-    late = set(program.last)
-    for value in program.values:
-        used = [a for a in arguments(value) if a in late]
-        if used and value.level is not Level.SCALAR:
-            name = program.values[used[0]].name
-            raise Unsupported(
-                f"a number made from all rows (`{name}`) that every row needs again is not "
-                "covered in one kernel"
-            )
