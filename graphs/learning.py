@@ -17,8 +17,8 @@ from evokernel.record import RunRecord
 def scene(services: Services, proposer: str | None = None) -> Scene:
     """What all experiences of the run have in common."""
     graph, header = services.graph, services.record.header
-    tools = [f"evokernel {header.harness}"]
-    tools += [f"{name} {header.environment[name]}" for name in TOOLS if name in header.environment]
+    environment = header.environment
+    tools = [f"{name} {environment[name]}" for name in TOOLS if name in environment]
     return Scene(
         run=header.id,
         task=services.task.name,
@@ -29,7 +29,7 @@ def scene(services: Services, proposer: str | None = None) -> Scene:
     )
 
 
-TOOLS = ("torch", "compiler")
+TOOLS = ("harness", "torch", "compiler")
 """Entries of the run's environment that change how fast a kernel is."""
 
 

@@ -4,25 +4,22 @@ A node first looks into the run folder whether its result lies there already. So
 for once, a kernel measured once and a reward given once, however often a resumed run comes by.
 """
 
+import json
 from collections.abc import Callable
 from itertools import groupby
 from typing import TypeVar
 
 from langgraph.runtime import Runtime
 
-from evokernel.attempt import Attempt, Candidate, Proposal, Stage, Usage
 from evokernel.bench import Claim
 from evokernel.errors import WorkerError
 from evokernel.evaluation import Evaluation, Promotion, Status
 from evokernel.frozen import Frozen
-from evokernel.graphs import claims, learning, selection
+from evokernel.graphs import claims, learning, requests, selection
 from evokernel.graphs.budget import spent
 from evokernel.graphs.selection import Plan
 from evokernel.graphs.state import Services, State
-from evokernel.memory.experience import Experience
-from evokernel.memory.harvest import harvest
-from evokernel.memory.retrieval import Query
-from evokernel.proposers import Exhausted, Request
+from evokernel.proposers import Exhausted
 
 Verdict = TypeVar("Verdict", Evaluation, Evaluation | None)
 
@@ -42,6 +39,14 @@ def prepare(state: State, runtime: Runtime[Services]) -> State:
     if services.record.baselines() is None:
         with services.stop.waiting():
             measured = services.evaluator.baselines()
+            facts = services.evaluator.facts()
+        environment = facts.model_dump(mode="json", exclude={"protections"})
+        protections = json.dumps(facts.protections)
+        services.record.add_environment(
+            {name: str(fact) for name, fact in environment.items()} | {"protections": protections}
+        )
+        for note in services.evaluator.notes:
+            services.record.event("note", text=note)
         times = {baseline.name: baseline.median_ms for baseline in measured}
         services.record.save_baselines(times)
         seconds = round(sum(baseline.seconds for baseline in measured), 3)
@@ -61,40 +66,10 @@ def retrieve(state: State, runtime: Runtime[Services]) -> State:
     elif (found := selection.plan(record, services.memory)) is None:
         return {"reason": "the proposer has nothing new to propose"}
     else:
-        plan = _informed(services, found)
+        plan = requests.informed(services, found)
         record.save(number, "plan", plan)
         record.event("step", **plan.model_dump(mode="json", exclude={"seed", "step", "option"}))
     return {"number": number, "stage": plan.stage.value, "status": "", "is_best": False}
-
-
-def _informed(services: Services, plan: Plan) -> Plan:
-    """The plan with what memory brings back for it; the user's own kernel is in need of nothing."""
-    if plan.start is not None:
-        return plan
-    retrieval = services.memory.recall(_query(services, plan))
-    services.recalled.update(zip(retrieval.ids, retrieval.experiences, strict=True))
-    return plan.model_copy(update={"shown": retrieval.ids})
-
-
-def _query(services: Services, plan: Plan) -> Query:
-    parent = _attempt_of(services, plan.parents[0]) if plan.parents else None
-    profile = parent.evaluation.profile if parent else None
-    scene = learning.scene(services)
-    return Query(
-        task=services.task.name,
-        graph=services.graph,
-        stage=plan.stage,
-        backend=services.config.backend,
-        family=scene.family,
-        fingerprint=scene.fingerprint,
-        bottleneck=profile.bound_by if profile else "unknown",
-        techniques=parent.proposal.techniques if parent else (),
-        run=services.record.id,
-        step=plan.step,
-        seed=services.config.search.seed,
-        # A start point is in the request already; nobody needs to be shown it twice.
-        exclude=() if parent is None else tuple(e.id for e in harvest(parent, scene)),
-    )
 
 
 def draft(state: State, runtime: Runtime[Services]) -> State:
@@ -113,7 +88,7 @@ def _propose(state: State, services: Services) -> State:
         return {}
     plan = record.load(number, "plan", Plan)
     try:
-        proposal = _given(services, plan) or _asked(services, plan)
+        proposal = requests.proposal(services, plan)
     except Exhausted:
         record.close_in_vain(number, plan.option)
         record.event("skipped", number=number, why=plan.why)
@@ -129,64 +104,6 @@ def _propose(state: State, services: Services) -> State:
         usage=proposal.usage.model_dump(mode="json"),
     )
     return {}
-
-
-def _given(services: Services, plan: Plan) -> Proposal | None:
-    """The user's own kernel, where that is the step."""
-    if plan.start is None:
-        return None
-    source = services.record.start(plan.start)
-    candidate = Candidate(source=source, backend=services.config.backend)
-    return Proposal(candidate=candidate, stage=Stage.DRAFT, rationale=plan.why)
-
-
-def _asked(services: Services, plan: Plan) -> Proposal:
-    """Ask the proposer; two start points that cannot be combined leave the first to be edited."""
-    record = services.record
-    began = record.elapsed()
-    parents = plan.parents
-    try:
-        proposal = _answer(services, _request(services, plan, parents))
-    except Exhausted:
-        if len(parents) < 2:
-            raise
-        parents = parents[:1]
-        proposal = _answer(services, _request(services, plan, parents))
-    usage = proposal.usage
-    if not usage.seconds:
-        usage = Usage(**{**usage.model_dump(), "seconds": round(record.elapsed() - began, 4)})
-    # What the step was for is ours to say: a reply may claim anything.
-    return proposal.model_copy(update={"stage": plan.stage, "parents": parents, "usage": usage})
-
-
-def _answer(services: Services, request: Request) -> Proposal:
-    with services.stop.waiting():
-        return services.proposer.propose(request)
-
-
-def _request(services: Services, plan: Plan, parents: tuple[str, ...]) -> Request:
-    attempts = services.record.attempts()
-    children = (a for a in attempts if parents and a.proposal.parents[:1] == parents[:1])
-    return Request(
-        task=services.task,
-        graph=services.graph,
-        backend=services.config.backend,
-        stage=plan.stage,
-        step=plan.step,
-        seed=plan.seed,
-        parents=tuple(_attempt_of(services, sha) for sha in parents),
-        children=tuple(children),
-        tried=tuple(claims.first_with(attempts)),
-        shown=tuple(_experience(services, id) for id in plan.shown),
-    )
-
-
-def _experience(services: Services, id: str) -> Experience:
-    return services.recalled.get(id) or services.memory.get(id).experience
-
-
-def _attempt_of(services: Services, sha: str) -> Attempt:
-    return claims.first_with(services.record.attempts())[sha]
 
 
 def compile(state: State, runtime: Runtime[Services]) -> State:
@@ -244,6 +161,10 @@ def _undisturbed(services: Services, number: int, judge: Callable[[], Verdict]) 
 def _judged(services: Services, number: int, evaluation: Evaluation) -> State:
     record = services.record
     record.save_evaluation(number, evaluation)
+    began_on = record.header.environment.get("device")
+    if evaluation.device and began_on and evaluation.device != began_on:
+        text = f"measured on {evaluation.device}; the run began on {began_on}: times differ"
+        record.event("note", text=text)
     timing = evaluation.timing
     speedups = {s.against: round(s.ratio.value, 4) for s in timing.speedups} if timing else {}
     record.event(
@@ -302,9 +223,11 @@ def promote(state: State, runtime: Runtime[Services]) -> State:
         held = sum(answer.holds for answer in answers)
         record.event("promoted", claims=len(open_claims), answered=len(answers), hold=held)
     for index, batch in enumerate(record.batches(), start=1):
-        # Each time all of them: memory counts a step once, and a batch may have been stored just
-        # before the process was killed.
-        services.memory.promote(record.id, batch, f"{record.id}/promotion-{index}")
+        # Also those of earlier processes, which may have died before memory was told; it counts
+        # each of them once.
+        if index not in services.told:
+            services.memory.promote(record.id, batch, f"{record.id}/promotion-{index}")
+            services.told.add(index)
     if best := record.best():
         record.save_best(best)
     return {"is_best": False}

@@ -51,6 +51,8 @@ class Services:
     memory: Memory
     stop: Stop = field(default_factory=Stop)
     """Whether the user wants the run to end here."""
+    told: set[int] = field(default_factory=set)
+    """Which batches of promotions memory has been told by this process."""
     recalled: dict[str, Experience] = field(default_factory=dict)
     """What memory brought back in this process, by id: spares asking it again a node later."""
 

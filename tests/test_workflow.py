@@ -132,6 +132,7 @@ def test_prepare_times_the_baselines_once(tmp_path, memory):
     given = services(tmp_path, memory)
     step(given, nodes.prepare)
     assert given.record.baselines() == {"eager": 10.0, "compile": 8.0}
+    assert RunRecord.open(given.record.path).header.environment["device"] == "fake"
     assert calls(given).lines() == ["baselines"]
 
 

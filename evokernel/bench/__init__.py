@@ -24,6 +24,8 @@ class Baseline(Frozen):
     """Median of one call, milliseconds."""
     seconds: float
     """Wall seconds that preparing it took, compilation included."""
+    peak_bytes: int | None = None
+    """Peak extra memory of one call, bytes; None if unknown."""
 
 
 class Claim(Frozen):
@@ -84,6 +86,13 @@ class Evaluator(Protocol):
         Returns:
             An answer for each claim, except for those that the machine spoiled: they stay open.
         """
+
+    def facts(self) -> Facts:
+        """Machine, versions and protections that the verdicts rest on."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What is missing or limited for this task, in words."""
 
     def __enter__(self) -> Self: ...
 

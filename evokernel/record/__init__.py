@@ -7,11 +7,10 @@ draws the folder.
 import json
 import re
 import secrets
-import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from evokernel import __version__
 from evokernel.attempt import Attempt, Candidate, Proposal
@@ -20,72 +19,20 @@ from evokernel.errors import RecordError
 from evokernel.evaluation import Evaluation, Profile, Promotion
 from evokernel.frozen import Frozen
 from evokernel.opgraph import OpGraph
+from evokernel.record.entries import (
+    Batch,
+    Clock,
+    Ending,
+    Event,
+    Header,
+    Skipped,
+    SystemClock,
+    lead,
+)
 from evokernel.record.folder import Folder, R, read_text
 from evokernel.task import Task
 
-Event = dict[str, Any]
-"""Plain values: `at` (seconds since 1970), `elapsed` (seconds of the run), `kind`, and its own."""
-
-
-class Clock(Protocol):
-    """What a run reads the time from."""
-
-    def now(self) -> float:
-        """Seconds since 1970."""
-
-    def monotonic(self) -> float:
-        """Seconds since an arbitrary moment; never goes back."""
-
-
-class SystemClock:
-    """The machine's clock."""
-
-    def now(self) -> float:
-        """Seconds since 1970."""
-        return time.time()
-
-    def monotonic(self) -> float:
-        """Seconds since an arbitrary moment."""
-        return time.monotonic()
-
-
-class Header(Frozen):
-    """`run.json`: what the run was asked to do, and where it ran."""
-
-    id: str
-    created: str
-    """UTC, ISO 8601."""
-    harness: str
-    """Version of EvoKernel."""
-    config: RunConfig
-    environment: dict[str, str] = {}
-    """Machine, interpreter, packages and device."""
-
-
-class Ending(Frozen):
-    """`attempt.json`: what closes a step, and makes it an attempt that counts."""
-
-    number: int
-    step: str
-    trajectory: int
-    shown: tuple[str, ...] = ()
-    reward: float | None = None
-    repeats: int | None = None
-    """Number of the attempt that had proposed the same source; its evaluation was used again."""
-
-
-class Skipped(Frozen):
-    """`skipped.json`: what closes a step for which the proposer had nothing new."""
-
-    number: int
-    option: str
-    """What it had been asked for."""
-
-
-class Batch(Frozen):
-    """`promotions/<n>.json`: the answers to the claims that were looked at again together."""
-
-    answers: tuple[Promotion, ...]
+__all__ = ["Clock", "Event", "Header", "RunRecord", "SystemClock"]
 
 
 class RunRecord:
@@ -214,6 +161,12 @@ class RunRecord:
     def elapsed(self) -> float:
         """Seconds of the run: this session, and the earlier ones up to their last event."""
         return self._before + self._clock.monotonic() - self._began
+
+    def add_environment(self, facts: dict[str, str]) -> None:
+        """Complete the header by what is known only once the evaluator is at work."""
+        environment = {**self.header.environment, **facts}
+        self.header = self.header.model_copy(update={"environment": environment})
+        self._folder.write("run.json", self.header.model_dump_json(indent=2))
 
     def save_baselines(self, median_ms: dict[str, float]) -> None:
         """Store the times to beat, milliseconds by name."""
@@ -404,9 +357,9 @@ class RunRecord:
         """The fastest feasible attempt whose kernel no promotion has refuted, or None."""
         second_look = {p.candidate: p for p in self.promotions() if p.claim == "kernel"}
         ranked = [
-            (lead, attempt)
+            (ratio, attempt)
             for attempt in self.attempts()
-            if (lead := _lead(attempt, second_look.get(attempt.proposal.candidate.sha)))
+            if (ratio := lead(attempt, second_look.get(attempt.proposal.candidate.sha)))
         ]
         # The first of equals: an attempt that repeats another one's source changes nothing.
         return max(ranked, key=lambda pair: pair[0])[1] if ranked else None
@@ -433,19 +386,3 @@ def _plain_name(name: str) -> str:
 
 def _named(number: int, file: str) -> str:
     return f"attempts/{number:03}/{file}"
-
-
-def _lead(attempt: Attempt, second_look: Promotion | None) -> float | None:
-    """How many times faster than eager, or None for a kernel that cannot be the best.
-
-    The fresh processes of a promotion count more than the first measurement, which picked the
-    winner and so flatters it; a ratio of alternating times compares different hours better than two
-    medians.
-    """
-    timing = attempt.evaluation.timing
-    if timing is None or (second_look and not second_look.holds):
-        return None
-    if second_look and second_look.ratio:
-        return second_look.ratio.value
-    speedup = timing.against("eager")
-    return speedup.ratio.value if speedup else 1 / timing.median_ms

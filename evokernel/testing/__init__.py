@@ -12,7 +12,6 @@ comments how it will be judged, so a test reads from top to bottom:
 """
 
 import random
-import re
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -20,153 +19,38 @@ from typing import Self
 
 from evokernel import __version__
 from evokernel.attempt import Candidate, Proposal, Stage
-from evokernel.bench import Baseline, Claim
-from evokernel.evaluation import (
-    Contract,
-    Correctness,
-    Diagnostic,
-    Evaluation,
-    Interval,
-    Profile,
-    Promotion,
-    Speedup,
-    Status,
-    Timing,
-)
-from evokernel.opgraph import Node, OpGraph, Ref, TensorSpec
+from evokernel.bench import Baseline, Claim, Facts
+from evokernel.evaluation import Evaluation, Profile, Promotion, Status
+from evokernel.opgraph import OpGraph
 from evokernel.proposers import Exhausted, Request
 from evokernel.task import Task
+from evokernel.testing.kernels import (
+    COMPILE_MS,
+    EAGER_MS,
+    fake_evaluation,
+    fake_graph,
+    fake_kernel,
+    fake_promotion,
+    fake_task,
+    marker,
+)
 
-EAGER_MS = 10.0
-"""Time of the fake eager baseline, milliseconds."""
-COMPILE_MS = 8.0
-"""Time of the fake compiled baseline, milliseconds."""
-
-_TASK = '''"""Adds one to every element."""
-
-import torch
-from torch import nn
-
-
-class Model(nn.Module):
-    def forward(self, x):
-        return x + 1
-
-
-def get_inputs():
-    return [torch.rand(8, 16)]
-'''
-
-
-def fake_task(name: str = "add-one") -> Task:
-    """A task small enough for any machine: `x + 1` on 8 x 16 numbers."""
-    return Task.from_source(_TASK, name)
-
-
-def fake_graph(family: str = "elementwise", rows: int = 8) -> OpGraph:
-    """The operator graph of `fake_task`, made without torch; `rows` makes it another task's."""
-    x = TensorSpec(shape=(rows, 16), dtype="float32")
-    return OpGraph(
-        nodes=(
-            Node(name="x", kind="input", op="0", outputs=(x,)),
-            Node(name="add", kind="call", op="add", args=(Ref(node="x"), 1, 1), outputs=(x,)),
-        ),
-        results=(Ref(node="add"),),
-        source="export",
-        flops=rows * 16,
-        min_bytes=2 * rows * 16 * 4,
-        family=family,
-        fingerprint=f"fake-{family}-{rows}",
-    )
-
-
-def fake_kernel(
-    median_ms: float = 1.0,
-    status: Status = Status.PASSED,
-    techniques: tuple[str, ...] = (),
-    note: str = "",
-    **markers: object,
-) -> str:
-    """Source of a kernel that says how it will be judged; `note` makes it another candidate."""
-    lines = {"median_ms": median_ms, "status": status.value, "note": note, **markers}
-    if techniques:
-        lines["techniques"] = " ".join(techniques)
-    comments = "\n".join(f"# {name}: {value}" for name, value in lines.items() if value != "")
-    return f"{comments}\n\n\nclass ModelNew:\n    pass\n"
-
-
-def fake_evaluation(candidate: Candidate, task: Task) -> Evaluation:
-    """The verdict that the candidate's own comments ask for."""
-    status = Status(_marker(candidate, "status") or Status.PASSED)
-    compiles = status not in _BEFORE_COMPILING
-    if status is not Status.PASSED:
-        broken = Diagnostic(severity="error", message=f"the kernel says {status}", line=1)
-        return Evaluation(
-            candidate=candidate.sha,
-            task=task.sha,
-            status=status,
-            reason=f"the kernel's own comment says {status}",
-            compiles=compiles,
-            diagnostics=(broken,),
-            harness=__version__,
-            device="fake",
-        )
-    return Evaluation(
-        candidate=candidate.sha,
-        task=task.sha,
-        status=status,
-        compiles=True,
-        correctness=Correctness(
-            is_right=True,
-            families=("normal",),
-            workloads=("default",),
-            comparisons=1,
-            worst_ratio=0.1,
-            tolerance="as the fake says",
-        ),
-        contract=Contract(policy="own_kernels_only", is_kept=True, own_kernels=("kernel",)),
-        timing=_timing(_median_ms(candidate)),
-        harness=__version__,
-        device="fake",
-    )
-
-
-_BEFORE_COMPILING = {Status.INVALID_SOURCE, Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT}
-
-
-def _timing(median_ms: float) -> Timing:
-    opponents = {"eager": EAGER_MS, "compile": COMPILE_MS}
-    return Timing(
-        median_ms=median_ms,
-        spread=0.02,
-        samples=30,
-        dropped=0,
-        processes=1,
-        speedups=tuple(
-            Speedup(
-                against=name,
-                ratio=_around(opponent / median_ms),
-                opponent_ms=opponent,
-                is_faster=opponent > 1.02 * median_ms,
-                is_slower=opponent < 0.98 * median_ms,
-            )
-            for name, opponent in opponents.items()
-        ),
-        roofline_share=min(1.0, 0.5 / median_ms),
-    )
-
-
-def _around(ratio: float) -> Interval:
-    return Interval(value=ratio, low=0.99 * ratio, high=1.01 * ratio)
-
-
-def _marker(candidate: Candidate, name: str) -> str:
-    found = re.search(rf"^# {name}: (.+)$", candidate.source, re.MULTILINE)
-    return found[1].strip() if found else ""
-
-
-def _median_ms(candidate: Candidate) -> float:
-    return float(_marker(candidate, "median_ms") or 1.0)
+__all__ = [
+    "COMPILE_MS",
+    "EAGER_MS",
+    "TECHNIQUES",
+    "CallLog",
+    "FakeClock",
+    "FakeEvaluator",
+    "Script",
+    "ScriptedProposer",
+    "fake_evaluation",
+    "fake_graph",
+    "fake_kernel",
+    "fake_promotion",
+    "fake_task",
+    "wander",
+]
 
 
 class CallLog:
@@ -267,7 +151,7 @@ class FakeEvaluator:
         self._begin("verify")
         if self._clock:
             self._clock.advance(self._seconds)
-        if self._spoiled[candidate.sha] < int(_marker(candidate, "spoiled") or 0):
+        if self._spoiled[candidate.sha] < int(marker(candidate, "spoiled") or 0):
             self._spoiled[candidate.sha] += 1
             self.log.add("spoiled", candidate.sha)
             return Evaluation(
@@ -283,17 +167,36 @@ class FakeEvaluator:
         """Add the profile that the candidate asks for."""
         self._begin("profile")
         self.log.add("profile", candidate.sha)
-        bound_by = _marker(candidate, "bound_by") or "memory"
+        bound_by = marker(candidate, "bound_by") or "memory"
         digest = Profile.model_validate({"bound_by": bound_by, "roofline_share": 0.5})
         return evaluation.model_copy(update={"profile": digest})
 
     def promote(self, claims: tuple[Claim, ...]) -> tuple[Promotion, ...]:
         """Confirm every claim whose candidate does not forbid it."""
         self._begin("promote")
-        answered = [c for c in claims if _marker(c.candidate, "promotes") != "spoiled"]
+        answered = [c for c in claims if marker(c.candidate, "promotes") != "spoiled"]
         for claim in answered:
             self.log.add("promote", f"{claim.kind} {claim.candidate.sha}")
-        return tuple(_promotion(claim) for claim in answered)
+        return tuple(fake_promotion(claim) for claim in answered)
+
+    def facts(self) -> Facts:
+        """A machine that is not there."""
+        return Facts(
+            harness=f"evokernel {__version__}, fake",
+            device="fake",
+            peaks="no machine at all",
+            system="none",
+            python="none",
+            torch="none",
+            compiler="none",
+            threads=1,
+            protections={},
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Nothing is limited."""
+        return ()
 
     def _begin(self, call: str) -> None:
         if self._before:
@@ -305,23 +208,6 @@ class FakeEvaluator:
 
     def __exit__(self, *exc: object) -> None:
         self.is_open = False
-
-
-def _promotion(claim: Claim) -> Promotion:
-    holds = _marker(claim.candidate, "promotes") != "no"
-    before = _median_ms(claim.parent) if claim.parent else EAGER_MS
-    ratio = _around(before / _median_ms(claim.candidate))
-    return Promotion.model_validate(
-        {
-            "candidate": claim.candidate.sha,
-            "parent": claim.parent.sha if claim.parent else None,
-            "claim": claim.kind,
-            "holds": holds,
-            "ratio": None if claim.kind == "fix" else ratio,
-            "processes": 3,
-            "reason": "" if holds else "the kernel's own comment says so",
-        }
-    )
 
 
 Script = Callable[[Request], str | None]
@@ -368,7 +254,7 @@ class ScriptedProposer:
         if source is None:
             raise Exhausted("the script has come to its end")
         candidate = Candidate(source=source, backend=request.backend)
-        techniques = tuple(_marker(candidate, "techniques").split())
+        techniques = tuple(marker(candidate, "techniques").split())
         return Proposal(
             candidate=candidate,
             stage=request.stage,

@@ -1,0 +1,107 @@
+"""Owns what memory and the proposer are asked in one step."""
+
+from evokernel.attempt import Attempt, Candidate, Proposal, Stage, Usage
+from evokernel.graphs import claims, learning
+from evokernel.graphs.selection import Plan
+from evokernel.graphs.state import Services
+from evokernel.memory.experience import Experience
+from evokernel.memory.harvest import harvest
+from evokernel.memory.retrieval import Query
+from evokernel.proposers import Exhausted, Request
+
+
+def informed(services: Services, plan: Plan) -> Plan:
+    """The plan with what memory brings back for it; the user's own kernel is in need of nothing."""
+    if plan.start is not None:
+        return plan
+    retrieval = services.memory.recall(_query(services, plan))
+    services.recalled.update(zip(retrieval.ids, retrieval.experiences, strict=True))
+    return plan.model_copy(update={"shown": retrieval.ids})
+
+
+def proposal(services: Services, plan: Plan) -> Proposal:
+    """Get the step's candidate, from the user's own kernels or from the proposer.
+
+    Raises:
+        Exhausted: the proposer has nothing new for this plan.
+    """
+    return _given(services, plan) or _asked(services, plan)
+
+
+def _query(services: Services, plan: Plan) -> Query:
+    parent = _attempt_of(services, plan.parents[0]) if plan.parents else None
+    profile = parent.evaluation.profile if parent else None
+    scene = learning.scene(services)
+    return Query(
+        task=services.task.name,
+        graph=services.graph,
+        stage=plan.stage,
+        backend=services.config.backend,
+        family=scene.family,
+        fingerprint=scene.fingerprint,
+        bottleneck=profile.bound_by if profile else "unknown",
+        techniques=parent.proposal.techniques if parent else (),
+        run=services.record.id,
+        step=plan.step,
+        seed=services.config.search.seed,
+        # A start point is in the request already; nobody needs to be shown it twice.
+        exclude=() if parent is None else tuple(e.id for e in harvest(parent, scene)),
+    )
+
+
+def _given(services: Services, plan: Plan) -> Proposal | None:
+    """The user's own kernel, where that is the step."""
+    if plan.start is None:
+        return None
+    source = services.record.start(plan.start)
+    candidate = Candidate(source=source, backend=services.config.backend)
+    return Proposal(candidate=candidate, stage=Stage.DRAFT, rationale=plan.why)
+
+
+def _asked(services: Services, plan: Plan) -> Proposal:
+    """Ask the proposer; two start points that cannot be combined leave the first to be edited."""
+    record = services.record
+    began = record.elapsed()
+    parents = plan.parents
+    try:
+        proposal = _answer(services, _request(services, plan, parents))
+    except Exhausted:
+        if len(parents) < 2:
+            raise
+        parents = parents[:1]
+        proposal = _answer(services, _request(services, plan, parents))
+    usage = proposal.usage
+    if not usage.seconds:
+        usage = Usage(**{**usage.model_dump(), "seconds": round(record.elapsed() - began, 4)})
+    # What the step was for is ours to say: a reply may claim anything.
+    return proposal.model_copy(update={"stage": plan.stage, "parents": parents, "usage": usage})
+
+
+def _answer(services: Services, request: Request) -> Proposal:
+    with services.stop.waiting():
+        return services.proposer.propose(request)
+
+
+def _request(services: Services, plan: Plan, parents: tuple[str, ...]) -> Request:
+    attempts = services.record.attempts()
+    children = (a for a in attempts if parents and a.proposal.parents[:1] == parents[:1])
+    return Request(
+        task=services.task,
+        graph=services.graph,
+        backend=services.config.backend,
+        stage=plan.stage,
+        step=plan.step,
+        seed=plan.seed,
+        parents=tuple(_attempt_of(services, sha) for sha in parents),
+        children=tuple(children),
+        tried=tuple(claims.first_with(attempts)),
+        shown=tuple(_experience(services, id) for id in plan.shown),
+    )
+
+
+def _experience(services: Services, id: str) -> Experience:
+    return services.recalled.get(id) or services.memory.get(id).experience
+
+
+def _attempt_of(services: Services, sha: str) -> Attempt:
+    return claims.first_with(services.record.attempts())[sha]
