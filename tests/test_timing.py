@@ -17,7 +17,8 @@ from evokernel.bench.disturbance import Disturbance, Signs, device_lock
 from evokernel.bench.messages import WorkerSpec
 from evokernel.bench.oracle import Oracle
 from evokernel.bench.pool import Worker, WorkerPool
-from evokernel.bench.timing import CANDIDATE, Block, ClockCheck, Pace, Series
+from evokernel.bench.timing import CANDIDATE, Block, Pace, Series
+from evokernel.bench.wallclock import ClockCheck, check_clock
 from evokernel.compilers.cpp import CppCompiler
 from evokernel.errors import WorkerError
 from evokernel.evaluation import Status
@@ -258,7 +259,7 @@ def test_an_opponents_failure_is_not_the_candidates(fork, oracle):
 def test_the_clock_is_checked_from_outside(fork, oracle):
     worker, case = fork("Slow"), oracle.timed_cases()[0]
     timing.warm_up({CANDIDATE: worker}, oracle, PACE)
-    found = timing.check_clock(worker, case, 1e-6)
+    found = check_clock(worker, case, 1e-6)
     assert found.seconds > 2e-6
     refused = race.wrong_clock(ClockCheck(1e-2, is_disturbed=False), 1e-4, PACE)
     assert refused is not None

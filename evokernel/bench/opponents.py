@@ -53,8 +53,9 @@ class Opponents:
                     median_ms=1e3
                     * statistics.median(series.times(name) or series.times(name, tolerant=True)),
                     seconds=self._seconds[name],
+                    peak_bytes=worker.peak_bytes(session.oracle.timed_cases()[0].name),
                 )
-                for name in workers
+                for name, worker in workers.items()
             )
         return self._baselines
 

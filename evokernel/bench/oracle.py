@@ -24,7 +24,9 @@ from evokernel.program import Program
 from evokernel.task import Workload
 
 TIMED_SETS = 2
-"""Input sets that timed repetitions draw from."""
+"""Input sets that timed repetitions draw from; one where inputs are large."""
+LARGE_BYTES = 256 << 20
+"""Inputs from this size on are large: each worker holds several copies of every timed set."""
 CHECKABLE = 2
 """Variants of each timed set whose expected values are known."""
 BUDGET_BYTES = 2 << 30
@@ -149,7 +151,14 @@ class Oracle:
 
     def timed_cases(self) -> tuple[Case, ...]:
         """The input sets that timed repetitions draw from, without variants."""
-        return tuple(Case(self.timed_workload, "timed", draw=draw) for draw in range(TIMED_SETS))
+        sets = 1 if self.is_large else TIMED_SETS
+        return tuple(Case(self.timed_workload, "timed", draw=draw) for draw in range(sets))
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the timed inputs are too large for many copies."""
+        normal = self._usable(self.timed_workload, "normal")
+        return normal is not None and self.package(normal).bytes >= LARGE_BYTES
 
     def variant(self, label: str, slot: int = 0) -> Variant:
         """A change of sign, scale and offset, fixed by the secret and the label."""
@@ -182,8 +191,8 @@ class Oracle:
         for case in self.timed_cases():
             self.package(case)
         self._varies = self._can_vary()
-        for draw in range(TIMED_SETS):
-            for case in self.checkable(draw):
+        for timed in self.timed_cases():
+            for case in self.checkable(timed.draw):
                 self.expected(case)
 
     def describe_tolerance(self) -> str:
@@ -197,7 +206,8 @@ class Oracle:
 
     def _can_vary(self) -> bool:
         try:
-            found = [self.expected(case) for draw in (0, 1) for case in self.checkable(draw)]
+            timed = self.timed_cases()
+            found = [self.expected(c) for case in timed for c in self.checkable(case.draw)]
         except TaskError:
             found = []
         if found and all(want.is_evidence for want in found):

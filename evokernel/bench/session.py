@@ -28,7 +28,7 @@ from evokernel.program import Program
 from evokernel.task import Task
 
 SLOTS = 2
-"""Addresses that each timed input set takes in turn."""
+"""Addresses that each timed input set takes in turn; one where inputs are large."""
 BASE_BYTES = 2 << 30
 """Address space of a worker for code, thread stacks and arenas."""
 ROOM = 16
@@ -62,6 +62,8 @@ class Session:
         self.secret = secrets.randbits(62) if config.seed is None else config.seed
         self.rng = random.Random(f"{self.secret}/order")
         self.compiler = CppCompiler(config.cache, timeout_s=config.compile_s)
+        self.has_looked_again = False
+        """The peaks were measured again for a candidate that seemed too fast."""
         self._stack = ExitStack()
         say("starting the measuring processes")
         self.pool = self._stack.enter_context(WorkerPool(config.cache))
@@ -136,7 +138,8 @@ class Session:
         """Give a worker the input sets that timed repetitions draw from."""
         sizes = self.oracle.expected(self.cases[0]).output_bytes
         for case in self.oracle.timed_cases():
-            worker.put(case.name, self.oracle.package(case), slots=SLOTS, output_bytes=sizes)
+            slots = 1 if self.oracle.is_large else SLOTS
+            worker.put(case.name, self.oracle.package(case), slots=slots, output_bytes=sizes)
 
     def drop_timed(self, worker: Worker) -> None:
         """Free them."""

@@ -7,6 +7,7 @@ within blocks. Disturbed repetitions are dropped; too few clean ones make no num
 
 from __future__ import annotations
 
+import itertools
 import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,9 +31,8 @@ WINDOW_S = 0.5
 """Length of the windows in which foreign core time is judged; see the ticks in `disturbance`."""
 FOREIGN_CORES = 0.3
 STOLEN_SHARE = 0.05
-BATCH_S = 0.02
-"""Shortest batch for which the parent's clock is trusted."""
-CLOCK_TRIES = 3
+PATIENCE = 3
+"""Times the least number of blocks that is tried before a busy machine is given up."""
 
 
 @dataclass(frozen=True)
@@ -100,16 +100,6 @@ class Series:
         return sum(not block.clean[side] for block in self.blocks)
 
 
-@dataclass(frozen=True)
-class ClockCheck:
-    """The parent's look at a batch of calls."""
-
-    seconds: float
-    """Wall seconds per call by the parent's clock, the null call subtracted; the best of some."""
-    is_disturbed: bool
-    """The machine was busy with other things, so that the figure is no upper limit."""
-
-
 def measure(
     sides: Mapping[str, Worker], oracle: Oracle, pace: Pace, flush_bytes: int, rng: random.Random
 ) -> Series:
@@ -140,7 +130,7 @@ def warm_up(sides: Mapping[str, Worker], oracle: Oracle, pace: Pace) -> None:
     for side, worker in sides.items():
         for case in oracle.timed_cases():
             variant = oracle.variant(f"warm/{case.draw}")
-            plan = TimePlan(variants=(variant,), warmups=pace.warmups)
+            plan = TimePlan(variants=(variant,), warmups=0 if case.draw else pace.warmups)
             with _blamed(side):
                 worker.time(case.name, plan)
 
@@ -155,30 +145,6 @@ def half_width(series: Series, opponents: Sequence[str], pace: Pace) -> float:
         interval = statistics.ratio_interval([pairs], resamples=400)
         widest = max(widest, (interval.high - interval.low) / (2 * interval.value))
     return widest
-
-
-def check_clock(worker: Worker, case: Case, seconds: float) -> ClockCheck:
-    """Time batches of at least `BATCH_S` from outside, against the worker's own figure.
-
-    Args:
-        worker: The candidate's worker, warmed up.
-        case: A timed set that was put.
-        seconds: Time of one call as the worker told it.
-    """
-    calls = max(2, min(4096, round(1.2 * BATCH_S / max(seconds, 1e-7))))
-    best, is_disturbed = float("inf"), True
-    for _ in range(CLOCK_TRIES):
-        before = disturbance.read(worker.usage().cpu_s)
-        null = worker.null_batch(calls).wall_s
-        wall = worker.batch(case.name, calls).wall_s
-        seen = disturbance.between(before, disturbance.read(worker.usage().cpu_s))
-        best = min(best, max(wall - null, 0.0) / calls)
-        is_disturbed = is_disturbed and seen.stalled_s + seen.stolen_s > 0.1 * wall
-        if wall < BATCH_S:
-            calls = min(65536, calls * max(2, round(1.2 * BATCH_S / max(wall, 1e-6))))
-        elif best <= seconds:
-            break
-    return ClockCheck(seconds=best, is_disturbed=is_disturbed)
 
 
 class _Section:
@@ -213,17 +179,19 @@ class _Section:
 
     def _numbers(self, series: Series) -> Iterator[int]:
         """Numbers of the blocks; ends when there is enough of them."""
-        deadline = time.monotonic() + self._pace.limit_s
-        hard = deadline + max(self._pace.limit_s, 1.0)
-        number = 0
-        while True:
+        pace = self._pace
+        deadline = time.monotonic() + pace.limit_s
+        last = deadline + max(pace.limit_s, 2 * WINDOW_S)
+        for number in itertools.count():
             yield number
-            number += 1
-            now = time.monotonic()
-            enough = self._clean(series) >= self._pace.least
-            if now > hard or (now > deadline and enough) or self._is_tight(series, number):
+            now, done = time.monotonic(), number + 1
+            if self._is_tight(series, done):
                 return
-            if now > deadline and not self._pace.is_strict and number >= self._pace.least:
+            if now > deadline and self._clean(series) >= pace.least:
+                return
+            if now > deadline and not pace.is_strict and done >= pace.least:
+                return
+            if now > last and done >= PATIENCE * pace.least:
                 return
 
     def _clean(self, series: Series) -> int:

@@ -216,7 +216,7 @@ def _time(evaluation: Evaluation) -> list[tuple[str, str]]:
     )
     lines = [("time", figure)]
     if timing.peak_bytes is not None:
-        lines.append(("memory", f"{timing.peak_bytes / 2**20:.1f} MiB extra at the peak"))
+        lines.append(("memory", f"{_mebibytes(timing.peak_bytes)} extra at the peak"))
     if profile is not None:
         share = "" if profile.roofline_share is None else f", {profile.roofline_share:.0%} of it"
         lines.append(("roofline", f"bound by {profile.bound_by}{share}"))
@@ -224,10 +224,15 @@ def _time(evaluation: Evaluation) -> list[tuple[str, str]]:
 
 
 def _baseline(baseline: Baseline) -> str:
+    memory = "" if baseline.peak_bytes is None else f", {_mebibytes(baseline.peak_bytes)} extra"
     return (
-        f"{baseline.name} {milliseconds(baseline.median_ms)} alone (prepared in "
+        f"{baseline.name} {milliseconds(baseline.median_ms)}{memory} (prepared in "
         f"{baseline.seconds:.1f} s)"
     )
+
+
+def _mebibytes(count: int) -> str:
+    return f"{count / 2**20:.1f} MiB"
 
 
 def _notes(report: Report) -> tuple[str, ...]:
