@@ -11,6 +11,7 @@ from evokernel.frozen import Frozen
 
 Family = Literal["elementwise", "rows", "flat"]
 Value = str | int
+Needs = dict[str, tuple[Value, ...]]
 
 _MARK = "# evokernel-template: "
 _LINE = re.compile(rf"^{re.escape(_MARK)}(\{{.*\}})\s*$", re.MULTILINE)
@@ -22,6 +23,8 @@ class Option(Frozen):
     value: Value
     technique: str | None = None
     """The technique that it applies; None for the plain way."""
+    needs: Needs = {}
+    """As for `Choice`, but a choice that is not made counts as plain."""
 
 
 class Choice(Frozen):
@@ -30,7 +33,7 @@ class Choice(Frozen):
     name: str
     options: tuple[Option, ...]
     """The plain one first; all of them can be used for the program at hand."""
-    needs: dict[str, tuple[Value, ...]] = {}
+    needs: Needs = {}
     """Other choices, and their values for which this one has a meaning."""
 
     @property
@@ -78,8 +81,13 @@ class Space(Frozen):
         for choice in self.choices:
             if all(chosen.get(name) in values for name, values in choice.needs.items()):
                 value = wished.get(choice.name, choice.values[0])
-                chosen[choice.name] = value if value in choice.values else choice.values[0]
+                offered = [o.value for o in choice.options if self._makes_sense(o, chosen)]
+                chosen[choice.name] = value if value in offered else choice.values[0]
         return Plan(family=self.family, choices=chosen)
+
+    def _makes_sense(self, option: Option, chosen: Mapping[str, Value]) -> bool:
+        plain = {choice.name: choice.values[0] for choice in self.choices}
+        return all({**plain, **chosen}[name] in values for name, values in option.needs.items())
 
     def plain(self) -> Plan:
         """The plan without any technique."""
@@ -95,7 +103,9 @@ class Space(Frozen):
         for choice in self.choices:
             for option in choice.options:
                 now = plan.choices.get(choice.name)
-                if now is not None and option.value != now:
+                if now in (None, option.value):
+                    continue
+                if self._makes_sense(option, plan.choices):
                     yield Move(choice=choice, option=option, before=now)
 
     def differing(self, plan: Plan, other: Plan) -> tuple[str, ...]:

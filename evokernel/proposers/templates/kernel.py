@@ -30,18 +30,10 @@ def head(function: str, program: Program, sizes: Sequence[str]) -> str:
     return f'extern "C" void {function}({", ".join([*pointers, *numbers])})'
 
 
-def finished(function: str, text: Lines, sizes: tuple[str, ...], includes: str = "") -> Kernel:
-    """The kernel whose function `text` defines.
-
-    Args:
-        function: Its name.
-        text: Its definition.
-        sizes: As in `Kernel`.
-        includes: Names of headers beyond those that every kernel has.
-    """
+def finished(function: str, text: Lines, sizes: tuple[str, ...]) -> Kernel:
+    """The kernel whose function `text` defines."""
     body = text.text()
-    extra = "".join(f"#include <{name}>\n" for name in includes.split())
-    return Kernel(source=f"{extra}{preamble(body)}\n{body}", function=function, sizes=sizes)
+    return Kernel(source=f"{preamble(body)}\n{body}", function=function, sizes=sizes)
 
 
 def outputs_at(program: Program, level: Level) -> tuple[int, ...]:

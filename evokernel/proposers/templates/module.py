@@ -70,7 +70,8 @@ def write_module(
         Unsupported: an input is nested in a way that the graph does not tell.
     """
     reference = Reference(source=task.source)
-    call = _Call(reference=reference, graph=graph, program=program, kernel=kernel)
+    fixed = _fixed_arguments(task, graph, reference)
+    call = _Call(reference=reference, graph=graph, program=program, kernel=kernel, fixed=fixed)
     return _TEXT.format(
         title=task.title.replace('"""', "'''").replace("\\", "\\\\"),
         techniques=", ".join(techniques) or "none, the plain way",
@@ -90,6 +91,21 @@ def _imports(model: str) -> str:
     return own if has_torch else f"import torch\n\n{own}"
 
 
+def _fixed_arguments(task: Task, graph: OpGraph, reference: Reference) -> dict[str, str]:
+    """Arguments that are no tensors: the graph was captured with their values."""
+    seen = {int(node.op) for node in graph.inputs}
+    if seen == set(range(len(reference.names))):
+        return {}
+    inputs = task.program().make_inputs()
+    if any(isinstance(value, list | tuple | dict) for value in inputs):
+        raise Unsupported("`forward` takes tensors inside of a list or dictionary")
+    return {
+        reference.argument(position) or "": repr(value)
+        for position, value in enumerate(inputs)
+        if isinstance(value, bool | int | float | str | None)
+    }
+
+
 class _Call(Frozen):
     """The body of `forward`."""
 
@@ -97,6 +113,8 @@ class _Call(Frozen):
     graph: OpGraph
     program: Program
     kernel: Kernel
+    fixed: dict[str, str]
+    """Arguments that are no tensors, with the only value that the kernel is for."""
 
     @property
     def domain(self) -> str:
@@ -112,6 +130,9 @@ class _Call(Frozen):
     def statements(self) -> list[str]:
         """Checks, outputs, the call, the result."""
         lines: list[str] = []
+        for name, value in self.fixed.items():
+            lines.append(f"if {name} != {value}:")
+            lines.append(f'    raise ValueError(f"`{name}` must be {value}; got {{{name}!r}}")')
         if self._free:
             lines.append(f"rows_ = {self._input(self._free[0])}.shape[0]")
         names = [f"{source.name}_" for source in self.program.sources]

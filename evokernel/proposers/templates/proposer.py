@@ -56,7 +56,7 @@ class TemplateProposer:
         """
         template = self._template(request.task, request.graph, request.backend)
         for step in self._steps(template, request):
-            candidate = Candidate(source=template.source(step.plan), backend=request.backend)
+            candidate = template.candidate(step.plan)
             if candidate.sha not in request.tried:
                 return _proposal(template, request, step, candidate)
         raise Exhausted(f"every plan near `{request.step}` was tried")

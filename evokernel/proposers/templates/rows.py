@@ -1,10 +1,10 @@
 """Owns the loop structure of row programs: one thread does a row, sweep after sweep."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from evokernel.proposers.templates import flat
 from evokernel.proposers.templates.addressing import pointers
-from evokernel.proposers.templates.choices import Choice, Option, Space, Value
+from evokernel.proposers.templates.choices import Choice, Needs, Option, Space, Value
 from evokernel.proposers.templates.emit import vector_problem
 from evokernel.proposers.templates.expressions import Level, Program, Reduce, arguments
 from evokernel.proposers.templates.folds import Fold, carries
@@ -32,13 +32,15 @@ from evokernel.proposers.templates.sweep import (
     Work,
     buffer,
     final,
-    stored_type,
     total_identity,
     total_type,
 )
 from evokernel.proposers.templates.works import kept, pair, works
 
 _SIZES = ("rows", "threads")
+
+_ON_STACK = 16384
+"""Floats that a thread keeps on its stack at most: 64 KB of the usual 2 MB and more (ours)."""
 
 _FEW_ROWS = 64
 _LONG_ROW = 65536
@@ -48,12 +50,13 @@ _LONG_ROW = 65536
 def space(program: Program) -> Space:
     """Every way to write a row program."""
     spread = _spread(program)
-    whole: dict[str, tuple[Value, ...]] = {"spread": ("rows",)} if spread else {}
+    whole: Needs = {"spread": ("rows",)} if spread else {}
+    sweeps = _sweeps(program, whole)
     choices = (
         *spread,
-        *style_choices(program),
-        *_sweeps(program, whole),
-        *_keeping(program, whole),
+        *style_choices(program, whole),
+        *sweeps,
+        *_keeping(program, whole, sweeps[0].values if sweeps else ("separate",)),
         _schedule(whole),
     )
     return Space(family="rows", choices=choices)
@@ -62,7 +65,7 @@ def space(program: Program) -> Space:
 def kernel(program: Program, choices: Mapping[str, Value], function: str) -> Kernel:
     """Write a row program."""
     if choices.get("spread") == "columns":
-        return flat.kernel(program, choices, function)
+        return flat.kernel(program, {**choices, "scan": "two-level"}, function)
     return _Writer(program, choices, function).write()
 
 
@@ -70,11 +73,15 @@ def _spread(program: Program) -> tuple[Choice, ...]:
     """Rows that are few and long can be cut up; a result over all rows needs whole rows."""
     if program.domain.rows >= _FEW_ROWS or program.domain.cols < _LONG_ROW or program.last:
         return ()
-    columns = Option(value="columns", technique="split-rows")
+    has_scans = any(sweep.scans for sweep in program.passes)
+    if has_scans and not flat.can_begin_in_the_middle(program):
+        return ()
+    technique = "two-level-scan" if has_scans else "split-rows"
+    columns = Option(value="columns", technique=technique)
     return (Choice(name="spread", options=(Option(value="rows"), columns)),)
 
 
-def _sweeps(program: Program, needs: dict[str, tuple[Value, ...]]) -> tuple[Choice, ...]:
+def _sweeps(program: Program, needs: Needs) -> tuple[Choice, ...]:
     """Two dependent reductions may share a sweep; that is written in vectors only."""
     both = pair(program)
     if both is None or vector_problem(program) is not None:
@@ -84,17 +91,28 @@ def _sweeps(program: Program, needs: dict[str, tuple[Value, ...]]) -> tuple[Choi
     return (Choice(name="sweeps", options=options, needs={**needs, **VECTOR}),)
 
 
-def _keeping(program: Program, needs: dict[str, tuple[Value, ...]]) -> tuple[Choice, ...]:
-    dear, every = kept(program, {"keep": "dear"}), kept(program, {"keep": "all"})
-    options = [Option(value="none")]
-    if dear:
-        options.append(Option(value="dear", technique="row-caching"))
-    if every and every != dear:
-        options.append(Option(value="all", technique="row-caching"))
-    return (Choice(name="keep", options=tuple(options), needs=needs),) if len(options) > 1 else ()
+def _keeping(program: Program, needs: Needs, ways: tuple[Value, ...]) -> tuple[Choice, ...]:
+    """What can be kept depends on which sweeps there are."""
+    found = {(k, w): kept(program, {"keep": k, "sweeps": w}) for k in ("dear", "all") for w in ways}
+    useful = {
+        "dear": tuple(w for w in ways if found["dear", w]),
+        "all": tuple(w for w in ways if found["all", w] and found["all", w] != found["dear", w]),
+    }
+    options = [
+        Option(
+            value=which,
+            technique="row-caching",
+            needs={} if where == ways else {"sweeps": where},
+        )
+        for which, where in useful.items()
+        if where
+    ]
+    if not options:
+        return ()
+    return (Choice(name="keep", options=(Option(value="none"), *options), needs=needs),)
 
 
-def _schedule(needs: dict[str, tuple[Value, ...]]) -> Choice:
+def _schedule(needs: Needs) -> Choice:
     dynamic = [Option(value=n, technique="dynamic-scheduling") for n in (4, 16)]
     return Choice(name="schedule", options=(Option(value="static"), *dynamic), needs=needs)
 
@@ -118,11 +136,11 @@ class _Writer:
             self._rest.declare(self._rest.level(self._program.before, Level.SCALAR))
             over_rows = self._over_rows()
             for i in over_rows:
-                kind = stored_type(self._program, i)
-                self._text.add(f"std::vector<{kind}> {self._of_rows(i)}(rows);")
+                kind = total_type(self._program, i)
+                self._text.add(f"{kind}* {self._of_rows(i)} = new {kind}[rows];")
             self._parallel(over_rows)
             self._finish(over_rows)
-        return finished(self._function, self._text, _SIZES, "vector")
+        return finished(self._function, self._text, _SIZES)
 
     def _over_rows(self) -> tuple[int, ...]:
         return tuple(i for i in self._program.last if isinstance(self._program.values[i], Reduce))
@@ -133,7 +151,7 @@ class _Writer:
     def _parallel(self, over_rows: tuple[int, ...]) -> None:
         self._text.add(f"#pragma omp parallel num_threads({thread_count(self._choices)})")
         with self._text.block():
-            self._buffers()
+            freed = list(self._buffers())
             self._text.add(f"#pragma omp for schedule({self._scheduled()})")
             with self._text.block("for (int64_t r = 0; r < rows; ++r)"):
                 self._row()
@@ -142,18 +160,22 @@ class _Writer:
                     self._text.add(f"{self._of_rows(i)}[r] = {self._program.values[arg].name};")
             if self._style.streaming:
                 self._text.add("stream_fence();")
+            self._text.extend(freed)
 
     def _scheduled(self) -> str:
         grain = self._choices.get("schedule", "static")
         return "static" if grain == "static" else f"dynamic, {grain}"
 
-    def _buffers(self) -> None:
+    def _buffers(self) -> Iterator[str]:
+        """Declare what keeps a row's values, on the stack if it is small; yield what frees it."""
         size = self._program.domain.cols + WIDEST
         for i in (i for work in self._works for i in work.keep):
-            self._text.add(f"std::vector<float> {buffer(self._program, i)}v_({size});")
-            self._text.add(
-                f"float* {buffer(self._program, i)} = {buffer(self._program, i)}v_.data();"
-            )
+            name = buffer(self._program, i)
+            if size <= _ON_STACK:
+                self._text.add(f"alignas(64) float {name}[{size}];")
+            else:
+                self._text.add(f"float* {name} = new float[{size}];")
+                yield f"delete[] {name};"
 
     def _row(self) -> None:
         self._text.extend(pointers(self._program))
@@ -187,7 +209,7 @@ class _Writer:
             step = Fold.of(self._program, i, "scalar").step(total, f"{self._of_rows(i)}[r]")
             self._text.add(f"{kind} {total} = {identity};")
             self._text.add(f"for (int64_t r = 0; r < rows; ++r) {step}")
-            self._text.add(final(self._program, i, total))
+            self._text.add(final(self._program, i, total), f"delete[] {self._of_rows(i)};")
         rest = [i for i in self._program.last if i not in over_rows]
         self._rest.declare(rest)
         self._rest.store(Level.SCALAR, "0")

@@ -165,7 +165,7 @@ class Search:
         technique = move.technique
         known = catalogue()
         score = self._dice.gauss(0.0, _NOISE)
-        score += history.get((move.choice.name, move.option.value), 0.0)
+        score += _remembered(move, history)
         if not move.applies:
             return score - self._advice.weight(technique)
         share = 1.0 if move.choice.technique(move.before) is None else _TUNING
@@ -233,6 +233,15 @@ def _history(
             weight = _SEEN_FASTER if faster else -_SEEN_SLOWER
             said[name, other.choices[name]] = weight / len(names)
     return said
+
+
+def _remembered(move: Move, history: dict[tuple[str, Value], float]) -> float:
+    """What the children say about a move; what they say about another value counts half."""
+    same = history.get((move.choice.name, move.option.value))
+    if same is not None:
+        return same
+    others = [w for (name, _), w in history.items() if name == move.choice.name]
+    return 0.5 * sum(others) / len(others) if others and move.applies else 0.0
 
 
 def _listed(ids: Sequence[str]) -> str:

@@ -2,30 +2,41 @@
 
 from collections.abc import Mapping
 
-from evokernel.proposers.templates.choices import Choice, Option, Value
+from evokernel.proposers.templates import expressions
+from evokernel.proposers.templates.choices import Choice, Needs, Option, Value
 from evokernel.proposers.templates.emit import vector_problem
 from evokernel.proposers.templates.expressions import Level, Map, Program, Reduce
 from evokernel.proposers.templates.operators import OPERATORS
 from evokernel.proposers.templates.sweep import WIDEST, Style, Work, is_associative
 
-VECTOR: dict[str, tuple[Value, ...]] = {"form": ("vector",)}
+VECTOR: Needs = {"form": ("vector",)}
 """What choices need that only vectors give a meaning to."""
 
 
-def style_choices(program: Program) -> tuple[Choice, ...]:
-    """How the loops are written: form, unrolling, stores, prefetching, threads."""
+def style_choices(
+    program: Program, whole: Needs | None = None, shared: Needs | None = None
+) -> tuple[Choice, ...]:
+    """How the loops are written: form, functions, unrolling, stores, prefetching, threads.
+
+    Args:
+        program: The program.
+        whole: What choices need that only a thread with whole rows gives a meaning to.
+        shared: What choices need that only the work of several threads gives a meaning to.
+    """
+    if not program.passes:
+        return (_threads(shared or {}),)
     offered = [_form(program)]
     if "vector" in offered[0].values:
         offered += [*_functions(program), _unroll(program), *_stores(program)]
-        offered.append(_prefetch(program))
-    return (*offered, _threads())
+        offered.append(_prefetch(program, whole or {}))
+    return (*offered, _threads(shared or {}))
 
 
 def style_of(choices: Mapping[str, Value]) -> Style:
     """The style that a plan's choices describe."""
     return Style.model_validate(
         {
-            "form": choices["form"],
+            "form": choices.get("form", "scalar"),
             "unroll": choices.get("unroll", 1),
             "streaming": choices.get("stores") == "streaming",
         }
@@ -64,7 +75,14 @@ def shortened(program: Program) -> Program:
         else value
         for value in program.values
     )
-    return program.model_copy(update={"values": values})
+    return with_values(program, values)
+
+
+def with_values(program: Program, values: tuple[expressions.Value, ...]) -> Program:
+    """The program with other values; a mere copy would keep what was derived from the old ones."""
+    return Program(
+        domain=program.domain, sources=program.sources, values=values, outputs=program.outputs
+    )
 
 
 def as_chosen(program: Program, choices: Mapping[str, Value]) -> Program:
@@ -91,12 +109,13 @@ def _stores(program: Program) -> tuple[Choice, ...]:
     return (Choice(name="stores", options=(Option(value="cached"), streaming), needs=VECTOR),)
 
 
-def _prefetch(program: Program) -> Choice:
-    distances: list[Value] = [512]
+def _prefetch(program: Program, whole: Needs) -> Choice:
+    technique = "software-prefetch"
+    options = [Option(value="none")]
     if program.kind == "rows" and len(program.passes) > 1:
-        distances.insert(0, "next-row")
-    ahead = [Option(value=n, technique="software-prefetch") for n in distances]
-    return Choice(name="prefetch", options=(Option(value="none"), *ahead), needs=VECTOR)
+        options.append(Option(value="next-row", technique=technique, needs=whole))
+    options.append(Option(value=512, technique=technique))
+    return Choice(name="prefetch", options=tuple(options), needs=VECTOR)
 
 
 def fetched(work: Work, choices: Mapping[str, Value]) -> Work:
@@ -105,6 +124,6 @@ def fetched(work: Work, choices: Mapping[str, Value]) -> Work:
     return work.model_copy(update={"fetch": distance}) if isinstance(distance, int) else work
 
 
-def _threads() -> Choice:
+def _threads(needs: Needs) -> Choice:
     half = Option(value="half", technique="fewer-threads")
-    return Choice(name="threads", options=(Option(value="all"), half))
+    return Choice(name="threads", options=(Option(value="all"), half), needs=needs)

@@ -105,12 +105,6 @@ def total_type(program: Program, reduction: int) -> str:
     return C_TYPES[program.values[reduction].dtype]
 
 
-def stored_type(program: Program, reduction: int) -> str:
-    """As `total_type`, for vectors that threads fill together: `std::vector<bool>` packs bits."""
-    kind = total_type(program, reduction)
-    return "uint8_t" if kind == "bool" else kind
-
-
 def total_identity(program: Program, reduction: int) -> str:
     """What a total begins with, as a C++ expression."""
     fold = Fold.of(program, reduction, "scalar")
@@ -218,7 +212,10 @@ class SweepWriter:
             with self._text.block(f"for (; c + {step} <= {span.end}; c += {step})"):
                 self._step(body, number)
         with self._text.block(f"for (; c + LANES <= {span.end}; c += LANES)"):
-            self._text.extend(body.statements("c", first=self._first))
+            if number == 1:
+                self._step(body, 1)
+            else:
+                self._text.extend(body.statements("c", first=self._first))
         if span.multiple % WIDEST:
             with self._text.block(f"if (c < {span.end})"):
                 self._text.add(f"const int n = static_cast<int>({span.end} - c);")

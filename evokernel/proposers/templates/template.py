@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 
+from evokernel.attempt import Candidate
 from evokernel.opgraph import OpGraph
 from evokernel.proposers.templates import elementwise, flat, rows
 from evokernel.proposers.templates.choices import Plan, Space, Value
@@ -37,6 +38,7 @@ class Template:
         self.program: Program = lower(graph)
         space, self._write = _STRUCTURES[self.program.kind]
         self.space: Space = space(self.program)
+        self._candidates: dict[str, Candidate] = {}
 
     def kernel(self, plan: Plan) -> Kernel:
         """The C++ of a plan."""
@@ -44,7 +46,13 @@ class Template:
         return self._write(self.program, plan.choices, f"{name}_kernel")
 
     def source(self, plan: Plan) -> str:
-        """The candidate of a plan: a Python module with `ModelNew`."""
+        """The text of a plan's candidate: a Python module with `ModelNew`."""
         techniques = self.space.techniques(plan)
         kernel = self.kernel(plan)
         return write_module(self.task, self.graph, self.program, plan, kernel, techniques)
+
+    def candidate(self, plan: Plan) -> Candidate:
+        """The candidate of a plan, written once."""
+        if plan.line not in self._candidates:
+            self._candidates[plan.line] = Candidate(source=self.source(plan), backend="cpp")
+        return self._candidates[plan.line]
