@@ -1,4 +1,4 @@
-# make run    create .venv, install, and make the built-in softmax task fast   (ARGS="layernorm --attempts 20")
+# make run    create .venv, install, and make the built-in softmax task fast   (ARGS="layer_norm --attempts 20")
 # make test   format, lint, types, tests, and the built wheel run away from the checkout   (PYTEST_ARGS="-k memory")
 # make format format and repair what ruff can repair
 

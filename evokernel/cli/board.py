@@ -169,6 +169,13 @@ class Board:
     def _promoted(self, event: Event) -> None:
         self.phase = "choosing the next step"
 
+    def _stopped(self, event: Event) -> None:
+        self.row = None
+        self.phase = "stopping: ending the measuring processes"
+
+    def _failed(self, event: Event) -> None:
+        self._stopped(event)
+
     def _ended(self, event: Event) -> None:
         self.row = None
         self.phase = "saving what was learned"

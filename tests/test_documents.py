@@ -1,0 +1,79 @@
+"""The documents say what is there: the tree, links, commands with their options, and examples."""
+
+import re
+import subprocess
+import sys
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from evokernel.cli import COMMANDS
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def tracked(folder: str) -> list[Path]:
+    """Files of a folder as they would be committed, links left out."""
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", folder],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    paths = (ROOT / line for line in listed.stdout.splitlines())
+    return [path for path in paths if path.is_file() and not path.is_symlink()]
+
+
+def tree() -> list[str]:
+    """The paths that the README's tree draws."""
+    found: list[str] = []
+    folders: list[str] = []
+    for line in README.partition("## The tree")[2].splitlines():
+        if not (entry := re.match(r"( *)(\S+)", line)):
+            continue
+        depth, name = len(entry[1]) // 2, entry[2]
+        folders = folders[:depth]
+        if name.endswith("/"):
+            folders.append(name)
+        names = line.split() if folders[-1:] == ["tasks/"] and depth == 2 else [name]
+        found += ["".join(folders) + name for name in names if not name.endswith("/")]
+    return found
+
+
+@pytest.mark.parametrize("folder", ["evokernel", "memory", "graphs"])
+def test_tree_shows_every_file_of_the_package(folder):
+    if not (ROOT / ".git").exists():
+        pytest.skip("not a checkout")
+    shown = {path for path in tree() if path.startswith(f"{folder}/")}
+    assert shown == {str(path.relative_to(ROOT)) for path in tracked(folder)}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_lead_somewhere(page):
+    targets = re.findall(r"\]\(([\w./-]+\.\w+)(?:#[^)]*)?\)", page.read_text())
+    missing = [target for target in targets if not (page.parent / target).exists()]
+    assert missing == []
+
+
+@cache
+def help_of(*command: str) -> str:
+    line = [sys.executable, "-m", "evokernel", *command, "--help"]
+    done = subprocess.run(line, capture_output=True, text=True, check=True, timeout=60)
+    return done.stdout
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_commands_and_options_exist(page):
+    for line in re.findall(r"(?<=evokernel )[a-z][^\n`#|]*", page.read_text()):
+        name, *rest = line.split()
+        if name not in COMMANDS:
+            assert not line.startswith(("run", "memory", "task")), f"evokernel {line}"
+            continue
+        group = rest[:1] if name in {"memory", "task"} and rest and rest[0].isalpha() else []
+        text = help_of(name, *group)
+        for option in re.findall(r"--[a-z][a-z-]*", line):
+            assert f" {option} " in text, f"evokernel {line}"
