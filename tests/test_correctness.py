@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from evokernel.bench import correctness, families, tolerance
+from evokernel.bench import correctness, families, pieces, tolerance
 from evokernel.bench.correctness import Compared
 from evokernel.bench.families import Nature
 from evokernel.bench.messages import Foreign, Outcome, TensorFacts, Variant
@@ -183,8 +183,8 @@ def test_the_worst_element_is_named():
 
 
 def test_every_piece_of_a_large_tensor_is_compared():
-    x = drawn(3, tolerance.CHUNK + 5)
-    for place in [(0, 0), (1, tolerance.CHUNK + 4), (2, tolerance.CHUNK - 1)]:
+    x = drawn(3, pieces.CHUNK + 5)
+    for place in [(0, 0), (1, pieces.CHUNK + 4), (2, pieces.CHUNK - 1)]:
         got = x.clone()
         got[place] += 1
         found = compared(lambda v: v * 1.0, x, got)

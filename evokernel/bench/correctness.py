@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from evokernel.bench import tolerance
+from evokernel.bench import pieces
 from evokernel.evaluation import Mismatch, Status
 from evokernel.nested import leaves
 
@@ -118,11 +118,11 @@ def tensors(outputs: Any) -> list[tuple[str, torch.Tensor]]:
 
 def compare(limits: Limits, got: torch.Tensor) -> Compared:
     """Compare all elements of one output with their limits, a piece at a time."""
-    found = tolerance.rows(got)
+    found = pieces.rows(got)
     ignored = limits.unjudged
     wrong, worst, worst_ratio = 0, None, 0.0
     width = found.shape[1]
-    for top, left in tolerance.chunks(*found.shape):
+    for top, left in pieces.chunks(*found.shape):
         ratio = _ratios(limits, found, top, left)
         if ignored is not None:
             _forgive(ratio, ignored, top, left, width)
@@ -180,6 +180,8 @@ def same_bits(first: Any, second: Any) -> str | None:
     """
     import torch
 
+    if skeleton(first) != skeleton(second):
+        return "the structure of the outputs changed from one call to the next"
     for (path, one), (_, other) in zip(tensors(first), tensors(second), strict=True):
         if one.shape != other.shape or one.dtype != other.dtype:
             return f"output `{path}` changed its shape or dtype from one call to the next"

@@ -3,7 +3,8 @@
 What is read, and what each sign sees:
 
 - involuntary context switches of the worker: another task was given its core;
-- `/proc/pressure/cpu`: microseconds in which some task of the machine waited for a core;
+- `/proc/<pid>/task/*/schedstat`: nanoseconds in which a thread of the worker waited for a core;
+- `/proc/pressure/cpu`: the same for all tasks of the machine, where the other is not told;
 - `/proc/stat` steal: the hypervisor gave the core to another virtual machine;
 - `/proc/stat` busy time that is not ours: others shared caches and memory, even with cores free;
 - `cpu.stat` throttling: the quota of our control group ran out.
@@ -16,7 +17,7 @@ import fcntl
 import os
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -93,6 +94,17 @@ def stalled_seconds() -> float | None:
     except OSError:
         return None  # built without pressure counters, or switched off at boot
     return int(line.rsplit("total=", 1)[1]) * 1e-6
+
+
+def waited_seconds(pids: Iterable[int]) -> float:
+    """Time that the threads of these processes waited for a core, added up.
+
+    Where the kernel does not count it, the pressure of the whole machine stands in; where it does
+    not tell that either, 0.
+    """
+    found = [_thread_wait(path) for pid in pids for path in _threads(pid)]
+    counted = [wait for wait in found if wait is not None]
+    return sum(counted) if counted else stalled_seconds() or 0.0
 
 
 def between(before: Signs, after: Signs) -> Disturbance:
@@ -190,6 +202,22 @@ def _machine() -> tuple[float, float]:
     fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:]
     user, nice, system, _idle, _iowait, irq, softirq, steal = (int(f) for f in fields[:8])
     return (user + nice + system + irq + softirq) * TICK_S, steal * TICK_S
+
+
+def _threads(pid: int) -> list[Path]:
+    try:
+        return list(Path(f"/proc/{pid}/task").iterdir())
+    except OSError:
+        return []  # it has ended
+
+
+def _thread_wait(thread: Path) -> float | None:
+    """Seconds; None where the kernel does not count or the thread has ended."""
+    try:
+        _, waited_ns, slices = (thread / "schedstat").read_text().split()
+    except (OSError, ValueError):
+        return None
+    return int(waited_ns) * 1e-9 if int(slices) else None
 
 
 def _throttled() -> float:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from evokernel.bench import correctness, tolerance
+from evokernel.bench import correctness, pieces
 from evokernel.bench.correctness import Fault
 from evokernel.bench.messages import Outcome
 from evokernel.bench.reference import Expectation
@@ -35,11 +35,11 @@ def judge(
     """
     fault = correctness.check_form(want.skeleton, want.forms, outcome.outputs, outcome.facts)
     if fault is None and are_inputs_told:
-        fault = _check_inputs(want, outcome)
+        fault = check_inputs(want, outcome)
     if fault is not None:
         said = Mismatch(workload=workload, family=family, output=fault.path, detail=fault.detail)
         return Judgement(0.0, 0, fault, said)
-    with tolerance.one_thread():
+    with pieces.calm_threads():
         return _compare(workload, family, want, outcome)
 
 
@@ -56,7 +56,8 @@ def _compare(workload: str, family: str, want: Expectation, outcome: Outcome) ->
     return Judgement(worst, count)
 
 
-def _check_inputs(want: Expectation, outcome: Outcome) -> Fault | None:
+def check_inputs(want: Expectation, outcome: Outcome) -> Fault | None:
+    """Whether a call overwrote an input that the reference leaves alone."""
     changed = sorted(set(outcome.changed_inputs) - set(want.modified))
     if not changed:
         return None

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evokernel.bench import correctness, tolerance
+from evokernel.bench import correctness, pieces, tolerance
 from evokernel.bench.correctness import Form
 from evokernel.bench.tolerance import Limits
 from evokernel.errors import TaskError
@@ -148,7 +148,7 @@ class Reference:
         options = self.program.task.options
         follow = options.special_values == "follow"
         pairs = zip(correctness.tensors(own), correctness.tensors(exact), strict=True)
-        with tolerance.one_thread():
+        with pieces.calm_threads():
             return tuple(
                 tolerance.limits(mine, truth, options.tolerance, self.depth, follow)
                 for (_, mine), (_, truth) in pairs

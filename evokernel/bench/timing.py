@@ -23,8 +23,9 @@ from evokernel.errors import WorkerError
 
 CANDIDATE = "candidate"
 
-STALL_SHARE, STALL_S = 0.05, 2e-4
-"""Waiting for a core that a repetition may show: share of its time, plus seconds."""
+WAIT_SHARE, WAIT_S = 0.05, 3e-4
+"""Waiting for a core that a repetition may show: share of its time, plus seconds. Values are made
+and caches flushed within the same request, so that their waits count as well."""
 SWITCHES, SWITCH_RATE = 2, 100.0
 """Involuntary switches that it may show, and more for each second."""
 WINDOW_S = 0.5
@@ -262,15 +263,15 @@ def _blamed(side: str) -> Iterator[None]:
 
 def _repetition(worker: Worker, name: str, plan: TimePlan) -> tuple[float, bool]:
     """Time one repetition; tell whether it was left alone."""
-    before = disturbance.stalled_seconds()
+    pids = worker.pids
+    before = disturbance.waited_seconds(pids)
     repetition = worker.time(name, plan)[0]
-    after = disturbance.stalled_seconds()
-    stalled = 0.0 if before is None or after is None else after - before
-    return repetition.seconds, _is_clean(repetition, stalled)
+    waited = disturbance.waited_seconds(pids) - before
+    return repetition.seconds, _is_clean(repetition, waited)
 
 
-def _is_clean(repetition: Repetition, stalled_s: float) -> bool:
+def _is_clean(repetition: Repetition, waited_s: float) -> bool:
     took = repetition.nanoseconds * 1e-9
-    if stalled_s > STALL_S + STALL_SHARE * took:
+    if waited_s > WAIT_S + WAIT_SHARE * took:
         return False
     return repetition.involuntary <= SWITCHES + SWITCH_RATE * took

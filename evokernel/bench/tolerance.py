@@ -26,19 +26,15 @@ about being finite, show nothing and are not judged.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from evokernel.bench import pieces
 from evokernel.task import Tolerance
 
 if TYPE_CHECKING:
     import torch
 
-CHUNK = 1 << 17
-"""Elements handled at a time: their float64 copies about fit into a second-level cache."""
-SHORT_ROW = 64
 SAMPLE = 1 << 17
 QUANTILE = 0.99
 LEEWAY = 16
@@ -131,7 +127,7 @@ def limits(
         depth: Longest reduction behind an element.
         follow: Whether NaN and infinities must come out as the reference gives them.
     """
-    own, exact = rows(own), rows(exact)
+    own, exact = pieces.rows(own), pieces.rows(exact)
     if not own.is_floating_point():
         return _integers(own, exact)
     expected = exact.to(own.dtype)
@@ -159,44 +155,6 @@ def limits(
         judged=finite - (0 if unjudged is None else _finite_among(expected, unjudged)),
         has_pattern=0 < finite < expected.numel(),
     )
-
-
-def rows(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor as (rows, width) in which a row shares one scale; contiguous, complex as pairs."""
-    import torch
-
-    flat = tensor.detach()
-    if flat.is_complex():
-        flat = torch.view_as_real(flat.contiguous())
-    width = flat.shape[-1] if flat.dim() else 1
-    if width < SHORT_ROW:
-        width = max(flat.numel(), 1)
-    return flat.contiguous().reshape(-1, width) if flat.numel() else flat.reshape(0, width)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Let torch use one thread for a block of many small operators.
-
-    On a busy machine threads that wait for each other after every operator cost ten times as much
-    as they save.
-    """
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def chunks(count: int, width: int) -> Iterator[tuple[slice, slice]]:
-    """Pieces of a (count, width) tensor of at most `CHUNK` elements, as slices of both."""
-    tall = max(1, CHUNK // max(width, 1))
-    for top in range(0, count, tall):
-        for left in range(0, width, CHUNK):
-            yield slice(top, top + tall), slice(left, left + CHUNK)
 
 
 def _integers(own: torch.Tensor, exact: torch.Tensor) -> Limits:
@@ -243,7 +201,7 @@ def _scale(exact: torch.Tensor, is_plain: bool) -> torch.Tensor:
     count, width = exact.shape
     roots = torch.zeros(count, dtype=torch.float64)
     numbers = torch.zeros(count, dtype=torch.float64)
-    for top, left in chunks(count, width):
+    for top, left in pieces.chunks(count, width):
         piece = exact[top, left].double()
         if not is_plain:
             numbers[top] += piece.isfinite().sum(1)
@@ -267,7 +225,7 @@ def _own_error(
     stride = max(1, own.numel() // SAMPLE)
     sample = [torch.zeros(0, dtype=torch.float64)]
     lost = [torch.zeros(0, dtype=torch.int64)]
-    for top, left in chunks(count, width):
+    for top, left in pieces.chunks(count, width):
         error = _relative(own[top, left], exact[top, left], scale[top])
         largest = error.amax(1)
         worst[top] = torch.maximum(worst[top], largest)
