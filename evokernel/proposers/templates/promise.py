@@ -3,9 +3,27 @@
 from evokernel.opgraph import itemsize
 from evokernel.proposers.templates.expressions import Level, Map, Program, Reduce, Scan
 from evokernel.proposers.templates.operators import OPERATORS
+from evokernel.proposers.templates.works import is_dear
 
-_CACHE = 16 * 2**20
+_LAST_LEVEL = 16 * 2**20
 """Bytes of output from which a last-level cache no longer holds it until it is read (ours)."""
+
+_OWN_CACHE = 256 * 2**10
+"""Bytes of a row that a core's own cache holds from one sweep to the next (ours)."""
+
+_SMALL = 2**16
+"""Elements below which starting threads costs as much as what they do (ours)."""
+
+_USUALLY = {
+    "software-prefetch": 1.2,
+    "wide-accumulators": 1.0,
+    "two-level-scan": 1.0,
+    "split-rows": 1.0,
+    "shorter-functions": 1.0,
+    "single-pass-moments": 0.8,
+    "loop-unrolling": 0.5,
+    "dynamic-scheduling": 0.2,
+}
 
 
 def promise(technique: str, program: Program) -> float:
@@ -18,17 +36,18 @@ def promise(technique: str, program: Program) -> float:
         case "vectorized-math":
             return 3.0 if _resists_compilers(program) else 1.5
         case "compiler-vectorization":
-            return 0.5 if _resists_compilers(program) else 1.5
+            return 0.5 if _resists_compilers(program) else 1.4
         case "nontemporal-stores":
-            return 2.0 if _written(program) >= _CACHE else 0.5
-        case "row-caching" | "row-interleaving":
-            return 1.5
-        case "software-prefetch" | "wide-accumulators" | "two-level-scan" | "split-rows":
-            return 1.0
-        case "online-softmax" | "single-pass-moments":
-            return 1.0 if program.domain.cols * 4 > 2**16 else 0.5
-        case _:
-            return 0.5
+            return 2.0 if _written(program) >= _LAST_LEVEL else 0.5
+        case "row-caching":
+            return 2.0 if any(is_dear(program, i) for i in program.repeated()) else 0.7
+        case "online-softmax":
+            return 0.1 if program.domain.cols * 4 <= _OWN_CACHE else 1.0
+        case "column-blocking":
+            return 0.2 if program.domain.cols * 4 <= _OWN_CACHE else 0.6
+        case "fewer-threads":
+            return 0.1 if program.domain.size > _SMALL else 0.8
+    return _USUALLY.get(technique, 0.5)
 
 
 def _resists_compilers(program: Program) -> bool:

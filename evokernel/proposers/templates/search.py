@@ -162,17 +162,20 @@ class Search:
                 )
 
     def _score(self, move: Move, bound_by: str, history: dict[tuple[str, Value], float]) -> float:
-        technique = move.technique
-        known = catalogue()
-        score = self._dice.gauss(0.0, _NOISE)
-        score += _remembered(move, history)
-        if not move.applies:
-            return score - self._advice.weight(technique)
-        share = 1.0 if move.choice.technique(move.before) is None else _TUNING
-        score += share * self._promise(technique)
-        if technique in known and bound_by in known[technique].bottlenecks:
-            score += share * _BOUND
-        return score + share * self._advice.weight(technique)
+        score = self._dice.gauss(0.0, _NOISE) + _remembered(move, history)
+        before, after = move.choice.technique(move.before), move.option.technique
+        if before == after:
+            return score + _TUNING * self._worth(after, bound_by)
+        return score + self._worth(after, bound_by) - self._worth(before, bound_by)
+
+    def _worth(self, technique: str | None, bound_by: str) -> float:
+        """What speaks for a technique: its promise, the bottleneck, memory."""
+        if technique is None:
+            return 0.0
+        known = catalogue().get(technique)
+        helps = known is not None and bound_by in known.bottlenecks
+        expected = self._promise(technique) + (_BOUND if helps else 0.0)
+        return expected + self._advice.weight(technique)
 
     def _single(self, plan: Plan, move: Move, bound_by: str) -> Step:
         return Step(
