@@ -150,7 +150,7 @@ def test_drafts_never_repeat(softmax, proposer):
 
 
 def test_the_same_step_gives_the_same_proposal(softmax):
-    start = passed(written(softmax), 5.0)
+    start = passed(written(softmax, form="vector"), 5.0)
     asked = request(softmax, Stage.REFINE, parents=(start,))
     assert TemplateProposer().propose(asked) == TemplateProposer().propose(asked)
     others = {
