@@ -30,6 +30,8 @@ SWITCHES, SWITCH_RATE = 2, 100.0
 """Involuntary switches that it may show, and more for each second."""
 WINDOW_S = 0.5
 """Length of the windows in which foreign core time is judged; see the ticks in `disturbance`."""
+LEAST_WINDOW_S = 0.1
+"""Shortest window, at a section's end, whose ticks say enough to be judged."""
 FOREIGN_CORES = 0.3
 STOLEN_SHARE = 0.05
 PATIENCE = 3
@@ -236,7 +238,7 @@ class _Section:
         """Judge the window as a whole, and move its blocks over."""
         now = self._signs()
         seen = disturbance.between(opened, now)
-        is_calm = seen.seconds < WINDOW_S / 2 or (
+        is_calm = seen.seconds < LEAST_WINDOW_S or (
             seen.foreign_cores <= FOREIGN_CORES
             and seen.stolen_s + seen.throttled_s <= STOLEN_SHARE * seen.seconds
         )
