@@ -50,13 +50,11 @@ from evokernel.cli import main
 main()
 """
 
-# test_resume.py kills at every node, with fakes; here each process has to start for real.
+# tests/test_resume.py kills at every node, with fakes; here each process has to start for real.
 KILLS = [
-    ("attempts/001/plan.json", "before"),
-    ("attempts/001/proposal.json", "after"),
-    ("attempts/001/evaluation.json", "after"),
+    ("attempts/001/evaluation.json", "before"),
     ("attempts/001/attempt.json", "before"),
-    ("attempts/002/evaluation.json", "before"),
+    ("attempts/002/evaluation.json", "after"),
     ("promotions/001.json", "after"),
 ]
 
@@ -72,8 +70,17 @@ class Bench:
     def command(self, *words: str, file: str = "", when: str = "") -> list[str]:
         return [sys.executable, "-c", DEADLY, file, when, *words]
 
-    def start(self, runs: str = "runs") -> list[str]:
-        options = ["--attempts", "2", "--width", "1", "--quick", "--runs-dir", runs, "--json"]
+    def start(self, runs: str = "runs", attempts: int = 2) -> list[str]:
+        options = [
+            "--attempts",
+            str(attempts),
+            "--width",
+            "1",
+            "--quick",
+            "--runs-dir",
+            runs,
+            "--json",
+        ]
         return ["run", "double.py", *options, "--memory", str(self.memory)]
 
     def call(self, words: list[str], file: str = "", when: str = "") -> subprocess.CompletedProcess:
@@ -96,9 +103,8 @@ def test_killed_command_goes_on_as_if_it_never_was(tmp_path):
     record = RunRecord.open(path)
     assert [attempt.number for attempt in record.attempts()] == [1, 2]
     measured = Counter(e["number"] for e in record.events() if e["kind"] == "evaluated")
-    # The second measurement was killed before it was stored, so it was stored once, too.
-    assert measured[1] <= 1
-    assert measured[2] <= 1
+    assert measured[1] == 1  # the measurement that was killed before it was stored says nothing
+    assert measured[2] <= 1  # killed between storing and saying so
     assert record.best()
     assert json.loads(done.stdout.splitlines()[-1])
     with Memory.open(MemoryConfig(path=bench.memory)) as memory:
@@ -117,7 +123,7 @@ def test_two_commands_share_a_memory(tmp_path):
     bench = Bench(tmp_path)
     running = [
         subprocess.Popen(
-            bench.command(*bench.start(runs)),
+            bench.command(*bench.start(runs, attempts=1)),
             cwd=tmp_path,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -128,11 +134,11 @@ def test_two_commands_share_a_memory(tmp_path):
     done = [process.communicate(timeout=500) for process in running]
     assert [process.returncode for process in running] == [0, 0], done
     with Memory.open(MemoryConfig(path=bench.memory)) as memory:
-        assert sum(stage.rewards for stage in memory.stats().stages) == 4
+        assert sum(stage.rewards for stage in memory.stats().stages) == 2
         for runs in ("one", "two"):
             (path,) = (tmp_path / runs).iterdir()
             record = RunRecord.open(path)
-            assert len(record.attempts()) == 2
+            assert len(record.attempts()) == 1
             steps = {entry.experience.origin.step for entry in memory.list(run=record.id)}
             assert steps == {attempt.step for attempt in record.attempts()}
 
@@ -147,7 +153,7 @@ def test_stopped_command_says_how_to_go_on(tmp_path):
         text=True,
     )
     for line in process.stdout:
-        if json.loads(line)["kind"] == "proposed":
+        if json.loads(line)["kind"] == "phase":
             break
     os.kill(process.pid, signal.SIGINT)
     _, said = process.communicate(timeout=60)

@@ -83,10 +83,10 @@ class LiveView:
         return [Text(baselines(self._board.baselines))]
 
     def _skipped(self, event: Event) -> list[RenderableType]:
-        return [Text(f"{event['number']:>4}  nothing new for: {event['why']}", "dim")]
+        return [_remark(event["number"], f"nothing new for: {event['why']}", "dim")]
 
     def _disturbed(self, event: Event) -> list[RenderableType]:
-        return [Text(f"{event['number']:>4}  once more: {event['reason']}", "yellow")]
+        return [_remark(event["number"], f"once more: {event['reason']}", "yellow")]
 
     def _attempt(self, event: Event) -> list[RenderableType]:
         row = self._board.row
@@ -102,7 +102,7 @@ class LiveView:
 
     def _promoted(self, event: Event) -> list[RenderableType]:
         said = f"{event['hold']} of {counted(event['claims'], 'result')} confirmed"
-        return [Text(f"      {said} in fresh processes", "dim")]
+        return [_remark("", f"{said} in fresh processes", "dim")]
 
     # What stays below
 
@@ -123,13 +123,23 @@ class LiveView:
         left = counted(board.attempts_left, "attempt")
         if board.setting.minutes:
             left += f" or {duration(max(0.0, 60 * board.setting.minutes - elapsed))}"
-        best = f"best {_numbers(board.best)}; " if board.best else ""
-        return f"{best}{left} left"
+        # What is left comes first: a narrow terminal cuts the line off at its end.
+        best = f"; best {_numbers(board.best)}" if board.best else ""
+        return f"{left} left{best}"
 
 
 def _line(text: str, style: str) -> Text:
     """One line that is cut off rather than wrapped, so that the display keeps its height."""
     return Text(text, style, no_wrap=True, overflow="ellipsis", end="\n")
+
+
+def _remark(number: object, text: str, style: str) -> Table:
+    """A line about an attempt that is not finished, its number where theirs are."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(width=4, justify="right")
+    table.add_column()
+    table.add_row(Text(str(number), style), Text(text, style))
+    return table
 
 
 def _columns(width: int) -> Table:

@@ -149,9 +149,10 @@ def phase_waits(phase: str) -> bool:
 def headline(setting: Setting) -> tuple[str, ...]:
     """Task, place and budget in three lines."""
     inputs = f": {setting.inputs}" if setting.inputs else ""
+    title = f" ({setting.title})" if setting.title != setting.task else ""
     minutes = f" or {setting.minutes:g} minutes" if setting.minutes else ""
     return (
-        f"{setting.task} ({setting.title}){inputs}",
+        f"{setting.task}{title}{inputs}",
         f"{setting.backend} kernels on {setting.device}, {counted(setting.threads, 'thread')}; "
         f"memory {setting.memory}",
         f"at most {counted(setting.attempts, 'attempt')}{minutes}; run folder {setting.path}",
