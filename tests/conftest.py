@@ -1,6 +1,7 @@
 """Keeps tests away from the user's files, from paid models and from absent devices."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -14,8 +15,12 @@ QUIET = {
 
 
 def pytest_configure() -> None:
-    """Switch off what calls home, before anything is imported."""
+    """Switch off what calls home, before anything is imported, and let interrupts be tested.
+
+    Whoever starts the tests in the background may have them ignore Ctrl-C, and so their children.
+    """
     os.environ.update(QUIET)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
