@@ -9,6 +9,31 @@ SOURCE = r"""
 #include <cmath>
 #include <cstdint>
 
+// exp(x) for x <= 0, in a form that compilers turn into vectors: 2^n times a polynomial of the rest
+// (its coefficients are those of the Taylor series). 2^n is applied in two steps, since results may
+// be denormal.
+inline float power(int n) {
+  union { int32_t bits; float value; } made{(n + 127) << 23};
+  return made.value;
+}
+
+inline float exponential(float x) {
+  const float bounded = x > -104.0f ? x : -104.0f;
+  const float n = std::nearbyint(bounded * 1.44269504f);
+  const float r = (bounded - n * 0.693145752f) - n * 1.42860677e-6f;
+  float p = 1.0f / 5040;
+  p = p * r + 1.0f / 720;
+  p = p * r + 1.0f / 120;
+  p = p * r + 1.0f / 24;
+  p = p * r + 1.0f / 6;
+  p = p * r + 0.5f;
+  p = p * r + 1.0f;
+  p = p * r + 1.0f;
+  const int whole = static_cast<int>(n), half = whole / 2;
+  const float result = p * power(half) * power(whole - half);
+  return x != x ? x : result;
+}
+
 extern "C" void softmax(const float* x, float* y, int64_t rows, int64_t columns) {
 #pragma omp parallel for
   for (int64_t row = 0; row < rows; ++row) {
@@ -23,7 +48,7 @@ extern "C" void softmax(const float* x, float* y, int64_t rows, int64_t columns)
     if (is_nan) top = NAN;
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = 0; i < columns; ++i) {
-      out[i] = std::exp(in[i] - top);
+      out[i] = exponential(in[i] - top);
       sum += out[i];
     }
     const float scale = 1 / sum;
