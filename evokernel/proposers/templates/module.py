@@ -21,16 +21,17 @@ Verified for {domain}.
 # The reference, unchanged: its constructor and parameters serve the kernel too.
 {reference}
 
+
 # The kernel.
 {imports}
 
-CPP_SOURCE = r"""
+{cpp_source} = r"""
 {kernel}"""
 
-kernels = cpp_module(CPP_SOURCE)
+{kernels} = cpp_module({cpp_source})
 
 
-def operand(name, tensor, shape, dtype):
+def {operand}(name, tensor, shape, dtype):
     """Refuse what the kernel was not verified for; give the rest contiguous."""
     if tensor.device.type != "cpu" or tensor.dtype != dtype or tuple(tensor.shape) != shape:
         raise ValueError(
@@ -73,6 +74,7 @@ def write_module(
     fixed = _fixed_arguments(task, graph, reference)
     call = _Call(reference=reference, graph=graph, program=program, kernel=kernel, fixed=fixed)
     return _TEXT.format(
+        **{name.lower(): reference.free(name) for name in ("CPP_SOURCE", "kernels", "operand")},
         title=task.title.replace('"""', "'''").replace("\\", "\\\\"),
         techniques=", ".join(techniques) or "none, the plain way",
         domain=call.domain,
@@ -134,21 +136,23 @@ class _Call(Frozen):
             lines.append(f"if {name} != {value}:")
             lines.append(f'    raise ValueError(f"`{name}` must be {value}; got {{{name}!r}}")')
         if self._free:
-            lines.append(f"rows_ = {self._input(self._free[0])}.shape[0]")
-        names = [f"{source.name}_" for source in self.program.sources]
+            lines.append(f"{self._rows} = {self._input(self._free[0])}.shape[0]")
+        names = [self.reference.free(f"{source.name}_") for source in self.program.sources]
+        operand = self.reference.free("operand")
         for source, name in zip(self.program.sources, names, strict=True):
-            shape, dtype = self._shape_text(source, "rows_"), f"torch.{source.dtype}"
+            shape, dtype = self._shape_text(source, self._rows), f"torch.{source.dtype}"
             place = self._place(source)
             lines.append(
-                f'{name} = operand("{source.key if source.kind != "input" else place}", '
+                f'{name} = {operand}("{source.key if source.kind != "input" else place}", '
                 f"{place}, {shape}, {dtype})"
             )
-        results = [f"{output.name}_" for output in self.program.outputs]
+        results = [self.reference.free(f"{output.name}_") for output in self.program.outputs]
         for output, name in zip(self.program.outputs, results, strict=True):
-            shape = _tuple_text(output.shape, "rows_" if self._free else None)
+            shape = _tuple_text(output.shape, self._rows if self._free else None)
             lines.append(f"{name} = torch.empty({shape}, dtype=torch.{output.dtype})")
         arguments = ", ".join([*names, *results, *self._sizes()])
-        lines.append(f"kernels.{self.kernel.function}({arguments})")
+        kernels = self.reference.free("kernels")
+        lines.append(f"{kernels}.{self.kernel.function}({arguments})")
         lines.append(f"return {self.reference.returned(results)}")
         return lines
 
@@ -157,8 +161,12 @@ class _Call(Frozen):
         texts = {"threads": "torch.get_num_threads()"}
         for name, count in counts.items():
             each = count // self._first_size if self._free else count
-            texts[name] = str(count) if not self._free else _product("rows_", each)
+            texts[name] = str(count) if not self._free else _product(self._rows, each)
         return [texts[size] for size in self.kernel.sizes]
+
+    @property
+    def _rows(self) -> str:
+        return self.reference.free("rows_")
 
     @cached_property
     def _first_size(self) -> int:

@@ -58,6 +58,12 @@ class Reference(Frozen):
         taken = [*self._arguments.posonlyargs, *self._arguments.args]
         return tuple(arg.arg for arg in taken[1:])
 
+    def free(self, name: str) -> str:
+        """The name, with as many underscores behind it as make it new to the text."""
+        while name in self._words:
+            name += "_"
+        return name
+
     def returned(self, values: Sequence[str]) -> str:
         """The expression of what forward returns, nested as the reference nests it."""
         inside = ", ".join(values)
@@ -70,6 +76,10 @@ class Reference(Frozen):
             case ast.Tuple() if len(values) == 1:
                 return f"({inside},)"
         return inside
+
+    @cached_property
+    def _words(self) -> frozenset[str]:
+        return frozenset(re.findall(r"\w+", self.source))
 
     @cached_property
     def _tree(self) -> ast.Module:
