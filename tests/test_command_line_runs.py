@@ -47,7 +47,7 @@ if file:
     sys.addaudithook(watch)
 sys.argv = ["evokernel", *sys.argv[3:]]
 from evokernel.cli import main
-main()
+sys.exit(main())
 """
 
 # tests/test_resume.py kills at every node, with fakes; here each process has to start for real.
@@ -143,11 +143,6 @@ def test_two_commands_share_a_memory(tmp_path):
             assert steps == {attempt.step for attempt in record.attempts()}
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="now and then the run goes on to its end when the interrupt comes at its first phase; "
-    "tests/test_stop.py and tests/test_cli_run.py cover interrupts at the other places",
-)
 def test_stopped_command_says_how_to_go_on(tmp_path):
     bench = Bench(tmp_path)
     process = subprocess.Popen(
