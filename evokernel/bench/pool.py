@@ -112,6 +112,8 @@ class WorkerPool:
                 worker.kill()
         finally:
             for server in self._servers.values():
+                server.hang_up()  # all of them first, so that they leave side by side
+            for server in self._servers.values():
                 server.close()
             shutil.rmtree(self._base)
 

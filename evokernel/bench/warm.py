@@ -78,7 +78,7 @@ class WarmServer:
                 pass_fds=(endpoint.fileno(),),
                 start_new_session=True,
             )
-        self._is_ready = self._has_refused = False
+        self._is_ready = self._has_refused = self._is_leaving = False
 
     @property
     def is_usable(self) -> bool:
@@ -118,15 +118,22 @@ class WarmServer:
         if self.is_usable:
             self._ask({"sweep": True})
 
+    def hang_up(self) -> None:
+        """Tell it to leave without waiting for that; one that still imports takes seconds."""
+        if self._is_leaving:
+            return
+        self._is_leaving = True
+        with contextlib.suppress(BrokenWire):  # it may have died already
+            self._wire.send({"leave": True}, timeout_s=1.0)
+        self._wire.close()
+
     def close(self) -> None:
         """End it, and every worker with it. Idempotent.
 
         Raises:
             WorkerError: It survives.
         """
-        with contextlib.suppress(BrokenWire):  # it may have died already
-            self._wire.send({"leave": True}, timeout_s=1.0)
-        self._wire.close()
+        self.hang_up()
         try:
             self._process.wait(_END_S if self._is_ready else START_S)
         except subprocess.TimeoutExpired:
