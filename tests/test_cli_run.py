@@ -199,7 +199,7 @@ def test_summary_tells_speedups_history_and_use(printed):
     assert "4.00x [3.96, 4.04] as fast as torch.compile, which takes 8.000 ms" in page
     assert "time 2.000 ms a call, median of 30 clean repetitions" in page
     assert "roofline 50% of what this machine can do, bound by memory" in page
-    assert "promotion 3 of 3 kernels confirmed in fresh processes, this one among them" in page
+    assert "promotion 3 of 3 kernels held in fresh processes, this one among them" in page
     assert "1 draft: fusion: 6.000 ms 3 refine: unrolling: 2.000 ms, 3.00x" in page
     assert re.search(r"kernel \S+/best/kernel.py run 4 attempts in \d s; all 4", page)
 

@@ -101,7 +101,7 @@ class LiveView:
         return [*found, _wide(row, width), *([Padding(failure, (0, 0, 0, 14))] if failure else ())]
 
     def _promoted(self, event: Event) -> list[RenderableType]:
-        said = f"{event['hold']} of {counted(event['claims'], 'result')} confirmed"
+        said = f"{event['hold']} of {counted(event['claims'], 'result')} held"
         return [_remark("", f"{said} in fresh processes", "dim")]
 
     # What stays below

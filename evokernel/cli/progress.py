@@ -129,7 +129,7 @@ class PlainView:
         return (f"{self._board.phase} ...",)
 
     def _promoted(self, event: Event) -> tuple[str, ...]:
-        return (f"{event['hold']} of {counted(event['claims'], 'result')} confirmed",)
+        return (f"{event['hold']} of {counted(event['claims'], 'result')} held in fresh processes",)
 
     def _ended(self, event: Event) -> tuple[str, ...]:
         return (str(event["reason"]),)

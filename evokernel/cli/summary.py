@@ -111,8 +111,9 @@ class Summary:
             opponent = f"which takes {milliseconds(first.opponent_ms)}"
             line = f"{with_interval(ratio)} as fast as {BASELINES[name]}, {opponent}"
             if second is not None and second.ratio is not None:
+                again = "confirmed" if self._outcome(name) == _OUTCOMES[0] else "measured again"
                 line += (
-                    f"; confirmed in {second.processes} fresh processes (first measurement: "
+                    f"; {again} in {second.processes} fresh processes (first measurement: "
                     f"{times(first.ratio.value)})"
                 )
             found.append(("" if found else "speedup", line))
@@ -139,7 +140,7 @@ class Summary:
         judged = {(p.claim, p.candidate): p for p in self._looks}
         kernels = [p for (claim, _), p in judged.items() if claim == "kernel"]
         held = sum(p.holds for p in kernels)
-        said = f"{held} of {counted(len(kernels), 'kernel')} confirmed in fresh processes"
+        said = f"{held} of {counted(len(kernels), 'kernel')} held in fresh processes"
         if ("kernel", sha) in judged:
             return f"{said}, this one among them"
         return f"this kernel was not measured again in fresh processes; {said}"
