@@ -377,6 +377,10 @@ def test_operands_that_commute_may_be_swapped():
         ("torch.addmm(torch.ones(8), x, x.T)", 2 * 8 * 8 * 16 + 8 * 8),
         ("F.conv1d(x[None], torch.ones(2, 8, 3))", 2 * (2 * 14) * 8 * 3),
         ("torch.softmax(x, -1)", 5 * 8 * 16),
+        ("F.max_pool1d(x[None], 3, stride=1)", 8 * 14 * 3),
+        ("F.avg_pool2d(x[None], (2, 4))", 4 * 4 * 8),
+        ("F.max_pool2d(x[None], 2, stride=1)", 7 * 15 * 4),
+        ("F.adaptive_avg_pool2d(x[None], 1)", 8 * 16),
     ],
 )
 def test_operations_are_counted_by_formula(body: str, flops: int):
@@ -428,6 +432,7 @@ def test_itemsize(dtype: str, size: int):
         ("F.layer_norm(x, (16,))", "torch.randn(8, 16)", (0,)),
         ("x.view(8, 4, 4).sum(-1).view(8, 4)", "torch.randn(8, 16)", (0,)),
         ("x @ y", "torch.randn(8, 8), torch.randn(8, 8)", (0,)),
+        ("torch.mv(x, y)", "torch.randn(8, 8), torch.randn(8)", (0,)),
         ("torch.bmm(x, y)", "torch.randn(8, 2, 3), torch.randn(8, 3, 2)", (0, 1)),
         ("x.transpose(1, 2)", "torch.randn(8, 2, 3)", (0,)),
         ("F.embedding(x, self.table)", "torch.arange(8)", (0,)),

@@ -12,16 +12,37 @@ from evokernel.program.shapes import shapes
 from evokernel.task import BUILT_IN, Task
 
 FAMILIES = {
+    "attention": "attention",
+    "avg_pool1d": "pooling",
+    "batch_norm": "normalization",
+    "batched_matmul": "contraction",
     "bias_gelu": "elementwise",
+    "channel_max": "reduction",
+    "column_sum": "reduction",
+    "conv2d": "convolution",
+    "conv_bias_relu": "convolution",
     "cross_entropy": "loss",
     "cumsum": "scan",
+    "depthwise_conv2d": "convolution",
     "gelu": "elementwise",
+    "group_norm": "normalization",
     "huber_loss": "loss",
+    "instance_norm": "normalization",
+    "kl_div": "loss",
     "l2_normalize": "normalization",
     "layer_norm": "normalization",
+    "linear_gelu": "contraction",
+    "linear_logsumexp": "contraction",
     "log_softmax": "softmax",
     "logsumexp": "reduction",
+    "matmul": "contraction",
+    "matmul_transposed": "contraction",
+    "matvec": "contraction",
+    "max_pool2d": "pooling",
+    "mish": "elementwise",
+    "mlp": "contraction",
     "mse_loss": "loss",
+    "norm_linear": "contraction",
     "residual_layer_norm": "normalization",
     "residual_rms_norm": "normalization",
     "rms_norm": "normalization",
@@ -35,12 +56,22 @@ FAMILIES = {
 SMALL = {
     "BATCH": 2,
     "CHANNELS": 8,
+    "CLASSES": 80,
     "COLUMNS": 96,
+    "DOCUMENTS": 24,
+    "FILTERS": 6,
+    "GROUPS": 2,
     "HEADS": 2,
+    "HEAD_WIDTH": 16,
+    "HIDDEN": 80,
     "IMAGES": 2,
+    "INNER": 24,
     "LENGTH": 32,
+    "OUTPUTS": 40,
     "PADDED": 4,
+    "QUERIES": 16,
     "ROWS": 32,
+    "SAMPLES": 96,
     "SIDE": 7,
     "TOKENS": 32,
     "VOCABULARY": 200,
@@ -68,9 +99,11 @@ def test_a_task_is_captured_as_what_it_is(name: str):
     graph = capture(Task.load(name).program())
     assert graph.source == "export"
     assert graph.family == FAMILIES[name]
-    assert (graph.row_inputs is None) == (FAMILIES[name] == "loss")
+    mixes_rows = FAMILIES[name] == "loss" or name == "column_sum"
+    assert (graph.row_inputs is None) == mixes_rows
     cpu_bytes = graph.min_bytes
-    assert 16e6 < cpu_bytes < 140e6
+    assert cpu_bytes > 16e6 or graph.flops > 3e8
+    assert cpu_bytes < 140e6
     cuda = shapes(Task.load(name, device="cuda").program())
     assert cuda.outputs is not None
     moved = sum(spec.nbytes for spec in (*cuda.inputs, *cuda.outputs))

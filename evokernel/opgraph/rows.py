@@ -133,6 +133,11 @@ def _linear(rows: _Rows, node: Node) -> bool:
     return rows.only_first(node) and len(node.outputs[0].shape) > 1
 
 
+def _vector(rows: _Rows, node: Node) -> bool:
+    """A matrix times a vector: the rows are the matrix's."""
+    return rows.only_first(node)
+
+
 def _matmul(rows: _Rows, node: Node) -> bool:
     left, right = list(node.refs())[:2]
     ranks = len(rows.spec(left).shape), len(rows.spec(right).shape)
@@ -198,6 +203,7 @@ _RULES: Mapping[str, Rule] = {
     "linear": _linear,
     "matmul": _matmul,
     "mm": _matmul,
+    "mv": _vector,
     "pad": _padded,
     "permute": _permuted,
     "reshape": _reshaped,

@@ -54,9 +54,21 @@ def _node_flops(node: Node, specs: Specs) -> int:
         return 0
     if kind in {"contraction", "convolution", "attention", "recurrent"}:
         return _contraction_flops(node, kind, read, written)
-    if kind in {"reduction", "softmax", "normalization", "loss", "scan", "pooling"}:
+    if kind == "pooling":
+        return _pooling_flops(node, first, written)
+    if kind in {"reduction", "softmax", "normalization", "loss", "scan"}:
         return PER_ELEMENT.get(node.op, 1) * first
     return written
+
+
+def _pooling_flops(node: Node, read: int, written: int) -> int:
+    """One per element of every window; adaptive windows are taken to share out the input."""
+    window = node.argument("kernel_size")
+    if not isinstance(window, tuple):
+        return read
+    rank = next(int(letter) for letter in node.op if letter.isdigit())
+    sizes = window if len(window) == rank else window * rank
+    return written * prod(size for size in sizes if isinstance(size, int))
 
 
 def _contraction_flops(node: Node, kind: str, read: list[TensorSpec], written: int) -> int:
