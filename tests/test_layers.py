@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 
 ROWS = (
     ("errors", "frozen", "nested", "tasks"),
-    ("config", "task", "program", "opgraph", "evaluation", "attempt"),
+    ("config", "task", "program", "opgraph", "evaluation", "attempt", "wording"),
     ("compilers", "memory", "record"),
     ("jit",),
     ("bench", "prompts"),

@@ -8,11 +8,8 @@ from rich.text import Text
 from evokernel.attempt import Attempt
 from evokernel.cli.board import change_of
 from evokernel.cli.wording import counted, duration, folded, milliseconds, times, with_interval
-from evokernel.evaluation import Interval, Promotion, Speedup
 from evokernel.record import RunRecord
-
-BASELINES = {"eager": "eager", "compile": "torch.compile"}
-"""Names of the baselines as people know them."""
+from evokernel.record.outcome import BASELINES, FASTER, SAME, SLOWER, Outcome
 
 
 class Summary:
@@ -28,10 +25,9 @@ class Summary:
         self._record = record
         self._reason = reason
         self._init_args = init_args
-        self._attempts = record.attempts()
-        self._looks = record.promotions()
-        self._best = record.best()
-        self._spent = max((float(event["elapsed"]) for event in record.events()), default=0.0)
+        self._found = Outcome(record)
+        self._attempts = self._found.attempts
+        self._best = self._found.best
 
     def text(self, width: int | None) -> Text:
         """All of it, in lines of at most `width` columns; None leaves every paragraph whole."""
@@ -63,25 +59,18 @@ class Summary:
             return f"{name}: no kernel passed yet", "bold yellow"
         if self._best is None:
             return f"{name}: no kernel passed", "bold red"
-        outcomes = [(n, self._outcome(n)) for n in BASELINES if self._ratio(n)]
+        ratios = [(n, ratio) for n in BASELINES if (ratio := self._found.ratio(n))]
+        outcomes = [(n, self._found.verdict(ratio)) for n, ratio in ratios]
         said = "; ".join(
             f"{how} {' and '.join(BASELINES[n] for n, other in outcomes if other == how)}"
-            for how in _OUTCOMES
+            for how in (FASTER, SAME, SLOWER)
             if how in dict(outcomes).values()
         )
-        won = {how for _, how in outcomes} == {_OUTCOMES[0]}
+        won = {how for _, how in outcomes} == {FASTER}
         return f"{name}: {said or 'right, but not timed'}", "bold green" if won else "bold yellow"
 
-    def _outcome(self, name: str) -> str:
-        ratio = self._ratio(name)
-        assert ratio is not None
-        faster, same, slower = _OUTCOMES
-        if ratio.low > 1 + self._record.config.bench.margin:
-            return faster
-        return slower if ratio.high < 1 else same
-
     def _facts(self) -> list[tuple[str, str]]:
-        spent = f"{counted(len(self._attempts), 'attempt')} in {duration(self._spent)}"
+        spent = f"{counted(len(self._attempts), 'attempt')} in {duration(self._found.seconds)}"
         ending = [
             ("run", f"{spent}; {self._reason or 'it was interrupted'}"),
             ("folder", f"{self._record.path}"),
@@ -104,14 +93,14 @@ class Summary:
     def _comparisons(self) -> list[tuple[str, str]]:
         found: list[tuple[str, str]] = []
         for name in BASELINES:
-            first, second = self._speedup(name), self._second_look(name)
-            ratio = self._ratio(name)
+            first, second = self._found.speedup(name), self._found.second_look(name)
+            ratio = self._found.ratio(name)
             if ratio is None or first is None:
                 continue
             opponent = f"which takes {milliseconds(first.opponent_ms)}"
             line = f"{with_interval(ratio)} as fast as {BASELINES[name]}, {opponent}"
             if second is not None and second.ratio is not None:
-                again = "confirmed" if self._outcome(name) == _OUTCOMES[0] else "measured again"
+                again = "confirmed" if self._found.verdict(ratio) == FASTER else "measured again"
                 line += (
                     f"; {again} in {second.processes} fresh processes (first measurement: "
                     f"{times(first.ratio.value)})"
@@ -137,7 +126,7 @@ class Summary:
     def _promotion(self) -> str:
         assert self._best is not None
         sha = self._best.proposal.candidate.sha
-        judged = {(p.claim, p.candidate): p for p in self._looks}
+        judged = {(p.claim, p.candidate): p for p in self._found.looks}
         kernels = [p for (claim, _), p in judged.items() if claim == "kernel"]
         held = sum(p.holds for p in kernels)
         said = f"{held} of {counted(len(kernels), 'kernel')} held in fresh processes"
@@ -148,21 +137,7 @@ class Summary:
     # The history
 
     def _history(self) -> list[tuple[str, str]]:
-        return [(f"{a.number:>3}", self._step(a, parent)) for a, parent in self._lineage()]
-
-    def _lineage(self) -> list[tuple[Attempt, Attempt | None]]:
-        """From the first draft to the best kernel, each with the parent it came from."""
-        by_sha: dict[str, Attempt] = {}
-        for attempt in self._attempts:
-            by_sha.setdefault(attempt.proposal.candidate.sha, attempt)
-        chain: list[tuple[Attempt, Attempt | None]] = []
-        link = self._best
-        while link is not None and len(chain) < len(self._attempts):
-            parents = link.proposal.parents
-            parent = by_sha.get(parents[0]) if parents else None
-            chain.append((link, parent))
-            link = parent
-        return chain[::-1]
+        return [(f"{a.number:>3}", self._step(a, parent)) for a, parent in self._found.descent()]
 
     def _step(self, attempt: Attempt, parent: Attempt | None) -> str:
         proposal = attempt.proposal
@@ -179,35 +154,12 @@ class Summary:
 
     def _gain(self, attempt: Attempt, parent: Attempt) -> str:
         """The parent's time over its child's: measured together if possible, else over eager."""
-        key = attempt.proposal.candidate.sha, parent.proposal.candidate.sha
-        for look in reversed(self._looks):
-            if (look.candidate, look.parent) == key and look.claim == "edit" and look.ratio:
-                return with_interval(look.ratio)
-        mine, its = _speedup_of(attempt, "eager"), _speedup_of(parent, "eager")
-        return times(mine.ratio.value / its.ratio.value) if mine and its else ""
-
-    # Figures of the best kernel
-
-    def _speedup(self, name: str) -> Speedup | None:
-        return _speedup_of(self._best, name) if self._best else None
-
-    def _second_look(self, name: str) -> Promotion | None:
-        """The best kernel's measurement in fresh processes; it has eager alone as opponent."""
-        if self._best is None or name != "eager":
-            return None
-        sha = self._best.proposal.candidate.sha
-        looks = [p for p in self._looks if (p.claim, p.candidate) == ("kernel", sha)]
-        return looks[-1] if looks else None
-
-    def _ratio(self, name: str) -> Interval | None:
-        """The figure to be believed: the second look's, else the first measurement's."""
-        second, first = self._second_look(name), self._speedup(name)
-        if second is not None and second.ratio is not None:
-            return second.ratio
-        return first.ratio if first else None
+        if measured := self._found.measured_gain(attempt, parent):
+            return with_interval(measured)
+        estimated = self._found.estimated_gain(attempt, parent)
+        return times(estimated) if estimated else ""
 
 
-_OUTCOMES = ("faster than", "not measurably faster than", "slower than")
 _INDENT = 13
 """Columns of the names at the left."""
 
@@ -233,11 +185,6 @@ def _literal(value: object) -> str:
         inner = ", ".join(map(_literal, value))
         return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' * (len(value) == 1)})"
     return "..."
-
-
-def _speedup_of(attempt: Attempt, name: str) -> Speedup | None:
-    timing = attempt.evaluation.timing
-    return timing.against(name) if timing else None
 
 
 def _samples(number: int) -> str:
