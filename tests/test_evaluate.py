@@ -300,6 +300,20 @@ def test_promotion_looks_again_in_fresh_processes(evaluator):
     assert wrong.reason
 
 
+def test_promotion_goes_on_without_the_kernel_that_breaks_a_round(evaluator):
+    late = "self.calls += 1\nif self.calls > 20:\n    os._exit(3)\n" + LIBRARY
+    crashing = module(late + "return y", "import os", "self.calls = 0")
+    claims = tuple(
+        Claim(candidate=candidate, parent=None, kind="kernel")
+        for candidate in (HONEST["own"], crashing, HONEST["by hand"])
+    )
+    first, broken, last = evaluator.promote(claims)
+    assert (first.holds, first.processes) == (True, 3)
+    assert (last.holds, last.processes) == (True, 3)
+    assert (broken.holds, broken.ratio) == (False, None)
+    assert broken.reason
+
+
 @pytest.fixture(scope="module")
 def strict(task: Task, config: BenchConfig) -> Iterator[LocalEvaluator]:
     """Own kernels only, and little patience."""

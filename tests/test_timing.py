@@ -236,8 +236,8 @@ def test_sides_alternate_on_the_same_inputs(fork, oracle):
 
 def test_outputs_of_timed_repetitions_are_right(fork, oracle):
     series = measured({CANDIDATE: fork()}, oracle)
-    assert 1 <= len(series.kept) <= PACE.kept
-    for case, outcome in series.kept:
+    assert 1 <= len(series.kept()) <= PACE.kept
+    for case, outcome in series.kept():
         assert oracle.judge(case, outcome, are_inputs_told=False).fault is None
 
 
@@ -247,7 +247,9 @@ def test_work_skipped_when_timed_is_seen(fork, oracle):
         "class ModelNew(Model):\n    def forward(self, x):\n        return x.clone()",
     )
     series = measured({CANDIDATE: fork(source=lazy)}, oracle)
-    faults = [oracle.judge(case, found, are_inputs_told=False).fault for case, found in series.kept]
+    faults = [
+        oracle.judge(case, found, are_inputs_told=False).fault for case, found in series.kept()
+    ]
     assert any(fault and fault.status is Status.WRONG_VALUES for fault in faults)
 
 

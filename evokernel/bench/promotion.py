@@ -1,11 +1,14 @@
-"""Owns the second look: parent and child measured again together, in fresh processes."""
+"""Owns the second look: parents and children measured again together, in fresh processes.
+
+In each round some kernels stand side by side with their parents and eager, each in one fresh
+process, so that what they are compared with is started and timed once for all of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
-from itertools import groupby
+from dataclasses import dataclass, field, replace
 
 from evokernel.attempt import Candidate
 from evokernel.bench import Claim, race, timing
@@ -25,20 +28,27 @@ SPARE = 2
 LIMIT_S = 0.8
 """Seconds of blocks in each process: what still moves a ratio of several processes is the
 difference between them, not the noise within one."""
+TOGETHER = 4
+"""Kernels in one round: more would wait longer between two of their repetitions, and hold more
+memory. Those with large inputs stand alone."""
 EAGER = "eager"
 
 
 def promote(session: Session, claims: tuple[Claim, ...]) -> tuple[Promotion, ...]:
-    """Answer each claim; a kernel's claims that follow each other share their processes.
+    """Answer each claim; all claims of a kernel share its processes, several kernels a round.
 
     A `kernel` is compared with eager, an `edit` with its parent: the claim holds when the child is
     right again and its ratio, a gain or a loss, was measured. A `fix` holds when the child passes
     every check again. A claim that the machine spoiled gets no answer, and stays open.
     """
-    answers: list[Promotion] = []
-    for _, group in groupby(claims, key=lambda claim: claim.candidate.sha):
-        answers += _SecondLook(session, tuple(group)).answers()
-    return tuple(answers)
+    kernels: dict[str, list[Claim]] = {}
+    for claim in claims:
+        kernels.setdefault(claim.candidate.sha, []).append(claim)
+    children = [_Child(tuple(found)) for found in kernels.values()]
+    together = 1 if session.oracle.is_large else TOGETHER
+    for first in range(0, len(children), together):
+        _look(session, children[first : first + together])
+    return tuple(answer for child in children for answer in child.answers(session.pace))
 
 
 def pair(session: Session, first: Candidate | None, second: Candidate, pace: Pace) -> Series:
@@ -53,92 +63,159 @@ def pair(session: Session, first: Candidate | None, second: Candidate, pace: Pac
     with ExitStack() as stack:
         sides = {CANDIDATE: stack.enter_context(_timed(session, second))}
         sides["opponent"] = stack.enter_context(_timed(session, first))
-        return _measure(session, sides, pace)
+        return _measure(session, sides, pace, {CANDIDATE: ("opponent",)})
 
 
-class _SecondLook:
-    """Fresh processes for one child, its parents and eager, as its claims ask for."""
+@dataclass
+class _Child:
+    """One kernel, what is claimed of it, and what was seen of it so far."""
 
-    def __init__(self, session: Session, claims: tuple[Claim, ...]) -> None:
-        self._session = session
-        self._claims = claims
-        self._child = claims[0].candidate
-        self._timed = [claim for claim in claims if claim.kind != "fix"]
-        self._series: list[Series] = []
-        self._failure: Failure | None = None
+    claims: tuple[Claim, ...]
+    series: list[Series] = field(default_factory=list)
+    failure: Failure | None = None
+    spoiled: int = 0
 
-    def answers(self) -> list[Promotion]:
-        self._look()
-        if self._failure is not None and not self._failure.status.is_charged:
+    @property
+    def candidate(self) -> Candidate:
+        return self.claims[0].candidate
+
+    @property
+    def compared(self) -> tuple[Claim, ...]:
+        """The claims that say how fast it is."""
+        return tuple(claim for claim in self.claims if claim.kind != "fix")
+
+    @property
+    def rivals(self) -> tuple[str, ...]:
+        return tuple(map(_opponent, self.compared))
+
+    @property
+    def sides(self) -> tuple[str, ...]:
+        return (self.candidate.sha, *self.rivals)
+
+    @property
+    def is_open(self) -> bool:
+        wanted = PROCESSES if self.compared else 1
+        return self.failure is None and len(self.series) < wanted
+
+    @property
+    def number(self) -> int:
+        """How many processes it has had."""
+        return len(self.series) + self.spoiled
+
+    def failed(self, failure: Failure) -> None:
+        """A fault of its own ends its look, the machine's only when there are too many."""
+        if failure.status.is_charged or self.spoiled >= SPARE:
+            self.failure = failure
+        self.spoiled += 1
+
+    def answers(self, pace: Pace) -> list[Promotion]:
+        if self.failure is not None and not self.failure.status.is_charged:
             return []
-        return [self._answer(claim) for claim in self._claims]
+        return [self._answer(claim, pace) for claim in self.claims]
 
-    def _look(self) -> None:
-        """Check and measure in process after process; the first real failure ends it."""
-        spoiled = 0
-        wanted = PROCESSES if self._timed else 1
-        while len(self._series) < wanted and self._failure is None:
-            number = len(self._series) + spoiled
-            try:
-                failure = self._process(number)
-            except Faulted as error:
-                failure = Failure(error.fault.status, error.fault.reason)
-            except WorkerError as error:
-                failure = Failure(Status.INFRASTRUCTURE, str(error))
-            if failure is None:
-                continue
-            if failure.status.is_charged or spoiled >= SPARE:
-                self._failure = failure
-            spoiled += 1
-
-    def _process(self, number: int) -> Failure | None:
-        session = self._session
-        with ExitStack() as stack:
-            child = stack.enter_context(_timed(session, self._child))
-            trials = self._trials(number)
-            if failure := trials.before(child):
-                return failure
-            sides = {CANDIDATE: child}
-            for claim in self._timed:
-                try:
-                    sides[_opponent(claim)] = stack.enter_context(_timed(session, claim.parent))
-                except Faulted as error:
-                    raise WorkerError(f"the parent failed to load again: {error}") from error
-            series = Series()
-            if self._timed:
-                pace = _brief(session.pace)
-                series = _measure(session, sides, pace)
-                if failure := race.spoiled(series, pace):
-                    return failure
-            if failure := trials.after(child, series.kept):
-                return failure
-            self._series.append(series)
-        return None
-
-    def _trials(self, number: int) -> Trials:
-        """All cases for the first process, fresh normal values alone for the others."""
-        session = self._session
-        normal = session.cases[0]
-        fresh = (Case(normal.workload, "normal", draw=2 + number),)
-        return Trials(session.oracle, fresh if number else session.cases, repeats=1)
-
-    def _answer(self, claim: Claim) -> Promotion:
-        measured = self._failure is None and claim.kind != "fix"
+    def _answer(self, claim: Claim, pace: Pace) -> Promotion:
+        measured = self.failure is None and claim.kind != "fix"
         return Promotion.model_validate(
             {
                 "candidate": claim.candidate.sha,
                 "parent": claim.parent.sha if claim.parent else None,
                 "claim": claim.kind,
-                "holds": self._failure is None,
-                "ratio": self._ratio(claim) if measured else None,
-                "processes": len(self._series),
-                "reason": self._failure.reason if self._failure else "",
+                "holds": self.failure is None,
+                "ratio": self._ratio(_opponent(claim), pace) if measured else None,
+                "processes": len(self.series),
+                "reason": self.failure.reason if self.failure else "",
             }
         )
 
-    def _ratio(self, claim: Claim) -> Interval:
-        is_tolerant = race.is_tolerant(self._series, self._session.pace)
-        return race.interval(self._series, _opponent(claim), is_tolerant)
+    def _ratio(self, opponent: str, pace: Pace) -> Interval:
+        is_tolerant = race.is_tolerant(self.series, pace, self.sides)
+        return race.interval(self.series, opponent, is_tolerant, self.candidate.sha)
+
+
+def _look(session: Session, children: Sequence[_Child]) -> None:
+    """Round after round, until each has its processes or its first real failure."""
+    while open_ones := [child for child in children if child.is_open]:
+        _round(session, open_ones)
+
+
+def _round(session: Session, children: Sequence[_Child]) -> None:
+    """One fresh process of each; where one spoils it for all, each has a round of its own."""
+    try:
+        with ExitStack() as stack:
+            _Round(session, children, stack).run()
+    except (Faulted, WorkerError) as error:
+        if len(children) == 1:
+            children[0].failed(_failure(error))
+            return
+        for child in children:
+            if child.is_open:
+                _round(session, (child,))
+
+
+class _Round:
+    """The processes of one round."""
+
+    def __init__(self, session: Session, children: Sequence[_Child], stack: ExitStack) -> None:
+        self._session = session
+        self._children = children
+        self._stack = stack
+        self._sides: dict[str, Worker] = {}
+
+    def run(self) -> None:
+        """Check each child, measure those that are right together, and check them again.
+
+        Raises:
+            Faulted: A child failed.
+            WorkerError: A parent or eager failed.
+        """
+        tried = [(child, self._trials(child)) for child in self._children]
+        right = [(child, trials) for child, trials in tried if trials is not None]
+        timed = [child for child, _ in right if child.rivals]
+        series = self._measure(timed) if timed else Series()
+        pace = _brief(self._session.pace)
+        for child, trials in right:
+            failure = race.spoiled(series, pace, child.sides) if child.rivals else None
+            if failure is None:
+                sha = child.candidate.sha
+                failure = trials.after(self._sides[sha], series.kept(sha))
+            if failure is None:
+                child.series.append(series)
+            else:
+                child.failed(failure)
+
+    def _trials(self, child: _Child) -> Trials | None:
+        """The trials that it passed, all cases in its first process; None where it failed."""
+        session, sha = self._session, child.candidate.sha
+        worker = self._stack.enter_context(_timed(session, child.candidate))
+        normal = session.cases[0]
+        fresh = (Case(normal.workload, "normal", draw=2 + child.number),)
+        trials = Trials(session.oracle, fresh if child.number else session.cases, repeats=1)
+        if failure := trials.before(worker):
+            child.failed(failure)
+            return None
+        self._sides[sha] = worker
+        return trials
+
+    def _measure(self, children: Sequence[_Child]) -> Series:
+        for claim in (claim for child in children for claim in child.compared):
+            if (name := _opponent(claim)) not in self._sides:
+                self._sides[name] = self._opponent(claim)
+        rivals = {child.candidate.sha: child.rivals for child in children}
+        wanted = {name for child in children for name in child.sides}
+        sides = {name: worker for name, worker in self._sides.items() if name in wanted}
+        return _measure(self._session, sides, _brief(self._session.pace), rivals)
+
+    def _opponent(self, claim: Claim) -> Worker:
+        try:
+            return self._stack.enter_context(_timed(self._session, claim.parent))
+        except Faulted as error:
+            raise WorkerError(f"the parent failed to load again: {error}") from error
+
+
+def _failure(error: Faulted | WorkerError) -> Failure:
+    if isinstance(error, Faulted):
+        return Failure(error.fault.status, error.fault.reason)
+    return Failure(Status.INFRASTRUCTURE, str(error))
 
 
 def _brief(pace: Pace) -> Pace:
@@ -158,6 +235,9 @@ def _timed(session: Session, candidate: Candidate | None) -> Iterator[Worker]:
         yield worker
 
 
-def _measure(session: Session, sides: dict[str, Worker], pace: Pace) -> Series:
+def _measure(
+    session: Session, sides: dict[str, Worker], pace: Pace, rivals: timing.Rivals
+) -> Series:
+    flush = session.device.flush_bytes
     with session.lock():
-        return timing.measure(sides, session.oracle, pace, session.device.flush_bytes, session.rng)
+        return timing.measure(sides, session.oracle, pace, flush, session.rng, rivals)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -22,6 +22,9 @@ from evokernel.bench.pool import Worker
 from evokernel.errors import WorkerError
 
 CANDIDATE = "candidate"
+
+Rivals = Mapping[str, Sequence[str]]
+"""By candidate, the sides that it is compared with."""
 
 WAIT_SHARE, WAIT_S = 0.05, 3e-4
 """Waiting for a core that a repetition may show: share of its time, plus seconds. Values are made
@@ -77,8 +80,8 @@ class Series:
     """The blocks of one process of each side."""
 
     blocks: list[Block] = field(default_factory=list)
-    kept: list[tuple[Case, Outcome]] = field(default_factory=list)
-    """Outputs of timed repetitions of the candidate, with the case that says what is right."""
+    outputs: dict[str, list[tuple[Case, Outcome]]] = field(default_factory=dict)
+    """By candidate, outputs of timed repetitions with the case that says what is right."""
     noise: Disturbance | None = None
     """What the machine showed in the whole section."""
     restless: Disturbance | None = None
@@ -94,6 +97,14 @@ class Series:
             if tolerant or (block.clean[opponent] and block.clean[side])
         ]
 
+    def kept(self, side: str = CANDIDATE) -> tuple[tuple[Case, Outcome], ...]:
+        """Outputs of one candidate's timed repetitions, with the case that says what is right."""
+        return tuple(self.outputs.get(side, ()))
+
+    def clean(self, sides: Sequence[str] = ()) -> int:
+        """Blocks in which all of these sides, or simply all, were left alone."""
+        return sum(all(b.clean[side] for side in sides or b.clean) for b in self.blocks)
+
     def times(self, side: str = CANDIDATE, tolerant: bool = False) -> list[float]:
         """Times of one side, seconds per call."""
         return [block.seconds[side] for block in self.blocks if tolerant or block.clean[side]]
@@ -104,45 +115,59 @@ class Series:
 
 
 def measure(
-    sides: Mapping[str, Worker], oracle: Oracle, pace: Pace, flush_bytes: int, rng: random.Random
+    sides: Mapping[str, Worker],
+    oracle: Oracle,
+    pace: Pace,
+    flush_bytes: int,
+    rng: random.Random,
+    rivals: Rivals | None = None,
 ) -> Series:
     """Time all sides against each other; the caller holds the device lock.
 
     Args:
-        sides: Workers by side; each has the oracle's timed sets put. One may be `CANDIDATE`.
+        sides: Workers by side; each has the oracle's timed sets put.
         oracle: Says how inputs vary, and which outputs can be checked.
         pace: How long, and how calm.
         flush_bytes: What is read and written before each repetition to empty the caches.
         rng: Draws order, inputs and kept outputs.
+        rivals: Who is compared with whom; by default `CANDIDATE`, if it is there, with all others.
 
     Raises:
-        Faulted: The candidate failed.
-        WorkerError: An opponent failed.
+        Faulted: A candidate failed.
+        WorkerError: Another side failed.
     """
     series = Series()
+    if rivals is None:
+        others = tuple(side for side in sides if side != CANDIDATE)
+        rivals = {CANDIDATE: others} if CANDIDATE in sides else {}
     if pace.quiet_s > 0:
         series.restless = disturbance.wait_for_quiet(pace.quiet_s)
-    warm_up(sides, oracle, pace)
-    section = _Section(sides, oracle, pace, flush_bytes, rng)
+    warm_up(sides, oracle, pace, rivals)
+    section = _Section(sides, oracle, pace, flush_bytes, rng, rivals)
     section.run(series)
     return series
 
 
-def warm_up(sides: Mapping[str, Worker], oracle: Oracle, pace: Pace) -> None:
+def warm_up(
+    sides: Mapping[str, Worker],
+    oracle: Oracle,
+    pace: Pace,
+    candidates: Collection[str] = (CANDIDATE,),
+) -> None:
     """Call each side on each timed set, so that memory and thread pools are as later."""
     for side, worker in sides.items():
         for case in oracle.timed_cases():
             variant = oracle.variant(f"warm/{case.draw}")
             plan = TimePlan(variants=(variant,), warmups=0 if case.draw else pace.warmups)
-            with _blamed(side):
+            with _blamed(side, candidates):
                 worker.time(case.name, plan)
 
 
-def half_width(series: Series, opponents: Sequence[str], pace: Pace) -> float:
+def half_width(series: Series, rivals: Rivals, pace: Pace) -> float:
     """Largest relative half width of the ratios' intervals so far; infinite with too few blocks."""
     widest = 0.0
-    for opponent in opponents:
-        pairs = series.pairs(opponent, tolerant=not pace.is_strict)
+    for side, opponent in ((side, other) for side, others in rivals.items() for other in others):
+        pairs = series.pairs(opponent, side, tolerant=not pace.is_strict)
         if len(pairs) < pace.least:
             return float("inf")
         interval = statistics.ratio_interval([pairs], resamples=400)
@@ -160,13 +185,14 @@ class _Section:
         pace: Pace,
         flush_bytes: int,
         rng: random.Random,
+        rivals: Rivals,
     ) -> None:
         self._sides = sides
         self._oracle = oracle
         self._pace = pace
         self._flush = flush_bytes
         self._rng = rng
-        self._opponents = [side for side in sides if side != CANDIDATE]
+        self._rivals = rivals
 
     def run(self, series: Series) -> None:
         """Add blocks until the ratios are tight or the time is up."""
@@ -198,13 +224,14 @@ class _Section:
                 return
 
     def _clean(self, series: Series) -> int:
-        """Clean blocks so far, those of the open window not included."""
-        return sum(all(block.clean.values()) for block in series.blocks)
+        """Clean blocks of the worst comparison, those of the open window not included."""
+        groups = [(side, *others) for side, others in self._rivals.items()]
+        return min(map(series.clean, groups or [()]))
 
     def _is_tight(self, series: Series, number: int) -> bool:
-        if number % 8 or not self._opponents or CANDIDATE not in self._sides:
+        if number % 8 or not any(self._rivals.values()):
             return False
-        return half_width(series, self._opponents, self._pace) <= self._pace.tight
+        return half_width(series, self._rivals, self._pace) <= self._pace.tight
 
     def _block(self, series: Series, number: int) -> Block:
         draw = self._rng.randrange(len(self._oracle.timed_cases()))
@@ -219,7 +246,7 @@ class _Section:
         self._rng.shuffle(order)
         seconds, clean = {}, {}
         for side in order:
-            with _blamed(side):
+            with _blamed(side, self._rivals):
                 seconds[side], clean[side] = _repetition(self._sides[side], case.name, plan)
         if checkable and (self._rng.random() < 0.25 or self._must_keep(series, number)):
             self._keep(series, case)
@@ -227,12 +254,13 @@ class _Section:
 
     def _must_keep(self, series: Series, number: int) -> bool:
         """The last block that surely comes keeps what chance has not."""
-        return number >= self._pace.least - 1 and not series.kept
+        return number >= self._pace.least - 1 and not series.outputs
 
     def _keep(self, series: Series, case: Case) -> None:
-        worker = self._sides.get(CANDIDATE)
-        if worker is not None and len(series.kept) < self._pace.kept:
-            series.kept.append((case, worker.kept()))
+        for side in self._rivals:
+            outputs = series.outputs.setdefault(side, [])
+            if len(outputs) < self._pace.kept:
+                outputs.append((case, self._sides[side].kept()))
 
     def _close_window(self, series: Series, fresh: list[Block], opened: Signs) -> Signs:
         """Judge the window as a whole, and move its blocks over."""
@@ -253,12 +281,12 @@ class _Section:
 
 
 @contextmanager
-def _blamed(side: str) -> Iterator[None]:
-    """Keep an opponent's failure from being taken for the candidate's."""
+def _blamed(side: str, candidates: Collection[str]) -> Iterator[None]:
+    """Keep an opponent's failure from being taken for a candidate's."""
     try:
         yield
     except Faulted as error:
-        if side == CANDIDATE:
+        if side in candidates:
             raise
         raise WorkerError(f"`{side}`, which it is timed against, failed: {error}") from error
 
