@@ -1,8 +1,14 @@
 """Owns which results still need a second look before memory and the user may believe them."""
 
+from collections.abc import Iterator
+from itertools import groupby
+
 from evokernel.attempt import Attempt, Candidate
 from evokernel.bench import Claim
 from evokernel.record import RunRecord
+
+TOGETHER = 4
+"""Kernels whose answers are stored together."""
 
 
 def pending(record: RunRecord, only: Attempt | None = None) -> tuple[Claim, ...]:
@@ -18,6 +24,16 @@ def pending(record: RunRecord, only: Attempt | None = None) -> tuple[Claim, ...]
     attempts = by_sha.values() if only is None else (only,)
     claims = (claim for attempt in attempts for claim in _claims(attempt, by_sha))
     return tuple(claim for claim in claims if _key(claim) not in answered)
+
+
+def batches(claims: tuple[Claim, ...]) -> Iterator[tuple[Claim, ...]]:
+    """The claims of a few kernels at a time: they are measured side by side, and a kill costs one.
+
+    All claims of a kernel stay together.
+    """
+    kernels = [tuple(group) for _, group in groupby(claims, key=lambda claim: claim.candidate.sha)]
+    for first in range(0, len(kernels), TOGETHER):
+        yield tuple(claim for group in kernels[first : first + TOGETHER] for claim in group)
 
 
 def first_with(attempts: tuple[Attempt, ...]) -> dict[str, Attempt]:

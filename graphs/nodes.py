@@ -6,7 +6,6 @@ for once, a kernel measured once and a reward given once, however often a resume
 
 import json
 from collections.abc import Callable
-from itertools import groupby
 from typing import TypeVar
 
 from langgraph.runtime import Runtime
@@ -234,11 +233,11 @@ def promote(state: State, runtime: Runtime[Services]) -> State:
 
 
 def _answers(services: Services, open_claims: tuple[Claim, ...]) -> list[Promotion]:
-    """Store the answers kernel by kernel, so that a kill costs one; a spoiled claim stays open."""
+    """Store the answers batch by batch, so that a kill costs one; a spoiled claim stays open."""
     answers: list[Promotion] = []
-    for _, group in groupby(open_claims, key=lambda claim: claim.candidate.sha):
+    for group in claims.batches(open_claims):
         with services.stop.waiting():
-            batch = services.evaluator.promote(tuple(group))
+            batch = services.evaluator.promote(group)
         if batch:
             services.record.save_promotions(batch)
             answers += batch
