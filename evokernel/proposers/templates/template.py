@@ -1,27 +1,16 @@
 """Owns the step from a task to its candidates."""
 
 import re
-from collections.abc import Callable, Mapping
 
 from evokernel.attempt import Candidate
 from evokernel.opgraph import OpGraph
-from evokernel.proposers.templates import elementwise, flat, rows
-from evokernel.proposers.templates.choices import Plan, Space, Value
+from evokernel.proposers.templates import structures
+from evokernel.proposers.templates.choices import Plan, Space
 from evokernel.proposers.templates.expressions import Program
 from evokernel.proposers.templates.kernel import Kernel
 from evokernel.proposers.templates.lowering import lower
 from evokernel.proposers.templates.module import write_module
 from evokernel.task import Task
-
-Writer = Callable[[Program, Mapping[str, Value], str], Kernel]
-"""Writes the kernel of a program by a plan's choices, as a function of the given name."""
-
-_STRUCTURES: dict[str, tuple[Callable[[Program], Space], Writer]] = {
-    "pointwise": (elementwise.space, elementwise.kernel),
-    "rows": (rows.space, rows.kernel),
-    "flat": (flat.space, flat.kernel),
-}
-"""By kind of program: what can be chosen, and what writes it."""
 
 
 class Template:
@@ -36,14 +25,13 @@ class Template:
         self.task = task
         self.graph = graph
         self.program: Program = lower(graph)
-        space, self._write = _STRUCTURES[self.program.kind]
-        self.space: Space = space(self.program)
+        self.space: Space = structures.space(self.program)
         self._candidates: dict[str, Candidate] = {}
 
     def kernel(self, plan: Plan) -> Kernel:
         """The C++ of a plan."""
         name = re.sub(r"\W", "_", self.task.name, flags=re.ASCII)
-        return self._write(self.program, plan.choices, f"{name}_kernel")
+        return structures.kernel(self.program, plan.choices, f"{name}_kernel")
 
     def source(self, plan: Plan) -> str:
         """The text of a plan's candidate: a Python module with `ModelNew`."""
