@@ -377,6 +377,7 @@ def test_operands_that_commute_may_be_swapped():
         ("torch.addmm(torch.ones(8), x, x.T)", 2 * 8 * 8 * 16 + 8 * 8),
         ("F.conv1d(x[None], torch.ones(2, 8, 3))", 2 * (2 * 14) * 8 * 3),
         ("torch.softmax(x, -1)", 5 * 8 * 16),
+        ("F.cosine_similarity(x, x)", 6 * 8 * 16),
         ("F.max_pool1d(x[None], 3, stride=1)", 8 * 14 * 3),
         ("F.avg_pool2d(x[None], (2, 4))", 4 * 4 * 8),
         ("F.max_pool2d(x[None], 2, stride=1)", 7 * 15 * 4),

@@ -21,12 +21,14 @@ PER_ELEMENT = {
     "var_mean": 4,
     "std_mean": 4,
     "linalg_vector_norm": 2,
+    "cosine_similarity": 6,  # three products of the two operands, three sums
     "cross_entropy_loss": 5,
     "mse_loss": 3,
     "l1_loss": 3,
     "smooth_l1_loss": 4,
     "huber_loss": 4,
     "kl_div": 4,
+    "triplet_margin_loss": 6,  # two distances: subtract, square, sum
     "binary_cross_entropy": 5,
     "binary_cross_entropy_with_logits": 6,
 }

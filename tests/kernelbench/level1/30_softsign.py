@@ -1,0 +1,20 @@
+"""Softsign, written out of every element."""
+
+import torch
+from torch import nn
+
+BATCH = 64
+WIDTH = 4096
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x / (1 + torch.abs(x))
+
+
+def get_inputs():
+    return [torch.rand(BATCH, WIDTH)]
+
+
+def get_init_inputs():
+    return []

@@ -1,0 +1,25 @@
+"""Instance normalisation without weights."""
+
+import torch
+from torch import nn
+
+BATCH = 4
+FEATURES = 32
+SIDE = 24
+
+
+class Model(nn.Module):
+    def __init__(self, features):
+        super().__init__()
+        self.norm = nn.InstanceNorm2d(num_features=features)
+
+    def forward(self, x):
+        return self.norm(x)
+
+
+def get_inputs():
+    return [torch.rand(BATCH, FEATURES, SIDE, SIDE)]
+
+
+def get_init_inputs():
+    return [FEATURES]

@@ -1,0 +1,26 @@
+"""Transposed convolution of images."""
+
+import torch
+from torch import nn
+
+BATCH = 2
+CHANNELS = 16
+FILTERS = 24
+SIDE = 32
+
+
+class Model(nn.Module):
+    def __init__(self, channels, filters):
+        super().__init__()
+        self.conv = nn.ConvTranspose2d(channels, filters, kernel_size=3, bias=False)
+
+    def forward(self, x):
+        return self.conv(x)
+
+
+def get_inputs():
+    return [torch.rand(BATCH, CHANNELS, SIDE, SIDE)]
+
+
+def get_init_inputs():
+    return [CHANNELS, FILTERS]

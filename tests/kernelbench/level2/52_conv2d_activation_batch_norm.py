@@ -1,0 +1,30 @@
+"""Convolution, Mish written out, batch norm."""
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+BATCH = 4
+CHANNELS = 8
+FILTERS = 24
+SIDE = 28
+
+
+class Model(nn.Module):
+    def __init__(self, channels, filters):
+        super().__init__()
+        self.conv = nn.Conv2d(channels, filters, kernel_size=3)
+        self.norm = nn.BatchNorm2d(filters)
+
+    def forward(self, x):
+        x = self.conv(x)
+        x = torch.multiply(torch.tanh(F.softplus(x)), x)
+        return self.norm(x)
+
+
+def get_inputs():
+    return [torch.rand(BATCH, CHANNELS, SIDE, SIDE)]
+
+
+def get_init_inputs():
+    return [CHANNELS, FILTERS]
