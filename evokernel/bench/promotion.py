@@ -184,12 +184,17 @@ class _Round:
                 child.failed(failure)
 
     def _trials(self, child: _Child) -> Trials | None:
-        """The trials that it passed, all cases in its first process; None where it failed."""
+        """The trials that it passed; None where it failed.
+
+        Only a `fix` runs every case again: that is what it claims.
+        """
         session, sha = self._session, child.candidate.sha
         worker = self._stack.enter_context(_timed(session, child.candidate))
         normal = session.cases[0]
         fresh = (Case(normal.workload, "normal", draw=2 + child.number),)
-        trials = Trials(session.oracle, fresh if child.number else session.cases, repeats=1)
+        is_fix = any(claim.kind == "fix" for claim in child.claims)
+        cases = session.cases if is_fix and not child.number else fresh
+        trials = Trials(session.oracle, cases, repeats=1)
         if failure := trials.before(worker):
             child.failed(failure)
             return None
