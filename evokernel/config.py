@@ -35,6 +35,14 @@ def compiler_environment() -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if k in names or k.startswith(prefixes)}
 
 
+def key_names() -> tuple[str, ...]:
+    """Names of the variables that hold a key of a model provider; never their values."""
+    others = {"AWS_ACCESS_KEY_ID", "AWS_BEARER_TOKEN_BEDROCK", "AZURE_AD_TOKEN", "HF_TOKEN"}
+    others |= {"GOOGLE_APPLICATION_CREDENTIALS", "WATSONX_TOKEN"}
+    named = (name for name in os.environ if name.endswith("_API_KEY") or name in others)
+    return tuple(sorted(name for name in named if os.environ[name]))
+
+
 class Budget(Frozen):
     """What a run may spend; whatever runs out first ends it."""
 

@@ -22,7 +22,7 @@ ROWS = (
     ("graphs",),
     ("testing",),
     ("optimize",),
-    ("study", "report", "serve"),
+    ("doctor", "study", "report", "serve"),
     ("cli",),
     ("__main__",),
 )
@@ -35,7 +35,7 @@ HOMES = {
     "langgraph": ("graphs",),
     "litellm": ("proposers.llm",),
     "sqlalchemy": ("memory",),
-    "torch": ("bench", "jit", "nested", "opgraph", "program", "task", "tasks"),
+    "torch": ("bench", "doctor.probe", "jit", "nested", "opgraph", "program", "task", "tasks"),
 }
 ON_LOAD = {
     ("torch", "bench"),

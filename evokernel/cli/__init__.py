@@ -18,6 +18,7 @@ COMMANDS = {
     "compile": ("compile:compile_file", "Build the kernels of a file."),
     "memory": ("memory:app", "Look at what was learned, and keep it in order."),
     "task": ("task:app", "List the built-in tasks, or look at one."),
+    "doctor": ("doctor:doctor", "Look at what a run needs, and say what is missing."),
 }
 """Name to place (`module:name` within this package) and the line that `--help` shows. The place
 holds a function, or a `typer.Typer` with several. A module here may import nothing heavy at its
