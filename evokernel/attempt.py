@@ -9,6 +9,7 @@ from pydantic import model_validator
 
 from evokernel.evaluation import Evaluation
 from evokernel.frozen import Frozen
+from evokernel.tuning import Tuning
 
 Backend = Literal["cpp", "cuda", "triton"]
 
@@ -69,6 +70,8 @@ class Proposal(Frozen):
     reply: str = ""
     """What the author answered, in full."""
     usage: Usage = Usage()
+    tuning: Tuning | None = None
+    """How the harness chose the values in the candidate; None where it declared nothing to tune."""
 
 
 class Attempt(Frozen):

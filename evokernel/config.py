@@ -95,6 +95,15 @@ class MemoryConfig(Frozen):
     """Task fingerprints whose experiences are never shown."""
 
 
+class TuneConfig(Frozen):
+    """How much the search among a candidate's declared values (`TUNE`) may spend."""
+
+    tries: int = Field(default=16, ge=0)
+    """Combinations to build, check and time at most; 0 leaves every value as it stands."""
+    seconds: float = Field(default=60.0, gt=0)
+    """Wall seconds after which no further one is begun."""
+
+
 class BenchConfig(Frozen):
     """How candidates are judged."""
 
@@ -116,6 +125,7 @@ class BenchConfig(Frozen):
     """How long the standard measurement waits for a moment in which nothing else runs, seconds."""
     memory_bytes: int = Field(default=0, ge=0)
     """Memory limit of a CPU worker; 0 is derived from the task and the free memory."""
+    tune: TuneConfig = TuneConfig()
     cache: Path = Field(default_factory=lambda: home() / "cache")
     """Folder of compiled kernels, device peaks and baselines."""
     seed: int | None = None

@@ -1,6 +1,6 @@
 """Owns what a kernel file may import: `cpp_module`, and how its kernels are built and loaded."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -71,7 +71,12 @@ def use_broker(broker: Broker | None) -> None:
     _modules.clear()
 
 
-def cpp_module(source: str, flags: Sequence[str] = (), name: str | None = None) -> CppModule:
+def cpp_module(
+    source: str,
+    flags: Sequence[str] = (),
+    name: str | None = None,
+    defines: Mapping[str, bool | int | float | str] | None = None,
+) -> CppModule:
     """Build a C++17/OpenMP source and load it.
 
     Args:
@@ -79,6 +84,8 @@ def cpp_module(source: str, flags: Sequence[str] = (), name: str | None = None) 
             integers, floats and bools, and return nothing, a number, or an `int` status.
         flags: compiler flags added to ours, e.g. `("-funroll-loops",)`.
         name: what messages call the file; numbered `kernel_<n>.cpp` by default.
+        defines: macros of the source by name, e.g. `{"BLOCK": 64}`: numbers and text are put there
+            as they are, True and False as 1 and 0.
 
     Returns:
         An object with one callable per function. Pointers take contiguous CPU tensors of the
@@ -89,7 +96,8 @@ def cpp_module(source: str, flags: Sequence[str] = (), name: str | None = None) 
         CompilerMissing: there is no working compiler (only where no broker builds).
         ConfigError: the cache cannot be written (only where no broker builds).
     """
-    known = (source, tuple(flags))
+    macros = (f"-D{macro}={_macro(value)}" for macro, value in (defines or {}).items())
+    known = (source, (*flags, *macros))
     if known not in _modules:
         kernel = KernelSource(
             backend="cpp",
@@ -104,6 +112,10 @@ def cpp_module(source: str, flags: Sequence[str] = (), name: str | None = None) 
 def strided(tensor: Any) -> Strided:
     """Let a kernel have a tensor that is not contiguous; pass the strides as arguments too."""
     return Strided(tensor)
+
+
+def _macro(value: bool | int | float | str) -> str:
+    return str(int(value) if isinstance(value, bool) else value)
 
 
 def _loaded(kernel: KernelSource) -> CppModule:

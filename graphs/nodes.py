@@ -14,7 +14,7 @@ from evokernel.bench import Claim
 from evokernel.errors import WorkerError
 from evokernel.evaluation import Evaluation, Promotion, Status
 from evokernel.frozen import Frozen
-from evokernel.graphs import claims, learning, requests, selection
+from evokernel.graphs import claims, learning, requests, selection, tuning
 from evokernel.graphs.budget import spent
 from evokernel.graphs.selection import Plan
 from evokernel.graphs.state import Services, State
@@ -113,7 +113,7 @@ def compile(state: State, runtime: Runtime[Services]) -> State:
         return {"status": _failure(record.evaluation(number))}
     if record.has(number, "compiled"):
         return {}
-    candidate = record.proposal(number).candidate
+    candidate = tuning.tuned(services, number)
     if twin := claims.first_with(record.attempts()).get(candidate.sha):
         record.event("repeats", number=number, of=twin.number)
         return _judged(services, number, twin.evaluation)

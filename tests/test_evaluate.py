@@ -16,6 +16,7 @@ from evokernel.config import BenchConfig
 from evokernel.errors import ConfigError, TaskError
 from evokernel.evaluation import Evaluation, Status
 from evokernel.task import Task
+from evokernel.tuning import Space
 
 ROWS, COLUMNS = 37, 515
 
@@ -445,12 +446,15 @@ def get_inputs():
 def test_the_command_prints_five_answers(tmp_path, capsys):
     path, candidate = tmp_path / "task.py", tmp_path / "kernel.py"
     path.write_text(TASK)
-    candidate.write_text(HONEST["own"].source)
+    tuned = tmp_path / "tuned.py"
+    candidate.write_text(HONEST["own"].source + "\nLIKE = 1\nTUNE = {'LIKE': [1, 2]}\n")
     arguments = ["evaluate", str(candidate), "--task", str(path), "--quick"]
-    assert main(arguments) == 0
+    assert main([*arguments, "--write-tuned", str(tuned)]) == 0
     shown = capsys.readouterr().out
     for word in ("passed", "compiles", "right", "contract", "coverage", "faster", "against eager"):
         assert word in shown
+    assert "(2 of 2 tried;" in shown
+    assert not Space.declared(tuned.read_text()).is_open
     candidate.write_text(WRONG["tail"][0].source)
     assert main([*arguments, "--json", "--contract", "own"]) == 1
     report = json.loads(capsys.readouterr().out)

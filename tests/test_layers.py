@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 
 ROWS = (
     ("errors", "frozen", "nested", "tasks"),
-    ("config", "task", "program", "opgraph", "evaluation", "attempt", "wording"),
+    ("config", "task", "program", "opgraph", "evaluation", "attempt", "tuning", "wording"),
     ("compilers", "memory", "record"),
     ("jit",),
     ("bench", "prompts"),

@@ -6,6 +6,7 @@ from typing import Any, Protocol, Self
 from evokernel.attempt import Candidate
 from evokernel.evaluation import Evaluation, Promotion
 from evokernel.frozen import Frozen
+from evokernel.tuning import Try, Tuning
 
 Say = Callable[[str], None]
 """Told in a few words what takes time now, e.g. `preparing torch.compile`."""
@@ -13,6 +14,14 @@ Say = Callable[[str], None]
 
 def silent(text: str) -> None:
     """Tell nobody."""
+
+
+Heard = Callable[[Try], None]
+"""Told of each combination of values that was tried."""
+
+
+def nobody(found: Try) -> None:
+    """Hear nothing."""
 
 
 class Baseline(Frozen):
@@ -66,6 +75,14 @@ class Evaluator(Protocol):
 
     def baselines(self) -> tuple[Baseline, ...]:
         """Prepare and time the baselines once; later calls answer from the cache."""
+
+    def tune(self, candidate: Candidate, heard: Heard = nobody) -> Tuning | None:
+        """Choose among the values that a candidate declares (`TUNE`), within the budget for it.
+
+        Returns:
+            The search and its choice, whose `frozen` source is what has to be judged; None where
+            there is nothing to choose. Its quick timings are no verdict on anything else.
+        """
 
     def compile(self, candidate: Candidate) -> Evaluation | None:
         """Import it in a worker and build every kernel.

@@ -74,6 +74,13 @@ def breach(contract: Contract) -> str:
     return "`forward` launched no kernel of its own; the task allows own kernels only"
 
 
+FLUSHES = (
+    "loading it switched the process to flushing denormal numbers to zero, which changes the "
+    "results of everything that runs beside it (a fast-math flag does that)"
+)
+"""Why a library that changes the whole process is refused."""
+
+
 def _is_harmless(name: str) -> bool:
     base = _base(name)
     return base in ALLOCATION | MOVEMENT | METADATA | RESHAPING or _is_view(name)

@@ -13,11 +13,14 @@ from evokernel.bench import (
     Baseline,
     Claim,
     Facts,
+    Heard,
     Say,
     contract,
+    nobody,
     profiler,
     promotion,
     silent,
+    tuning,
 )
 from evokernel.bench.messages import Faulted, Loaded
 from evokernel.bench.opponents import Opponents
@@ -26,11 +29,13 @@ from evokernel.bench.race import race
 from evokernel.bench.session import Session
 from evokernel.bench.tally import Tally
 from evokernel.bench.trials import REPEATS, Failure, Trials
+from evokernel.bench.tries import KnownTries
 from evokernel.compilers.cpp import CppCompiler
 from evokernel.config import BenchConfig
 from evokernel.errors import ConfigError, WorkerError
 from evokernel.evaluation import Evaluation, Promotion, Status
 from evokernel.task import Task
+from evokernel.tuning import Space, Tuning
 
 HARNESS = f"evokernel {__version__}, measurement 1"
 """Version of the harness; the number grows when verdicts or times change their meaning."""
@@ -69,6 +74,15 @@ class LocalEvaluator:
     def baselines(self) -> tuple[Baseline, ...]:
         """Prepare and time the baselines once; later calls answer from memory."""
         return self._ready()[1].baselines()
+
+    def tune(self, candidate: Candidate, heard: Heard = nobody) -> Tuning | None:
+        """Search the values that it declares; each one is checked before it is timed."""
+        space = Space.declared(candidate.source)
+        if space is None or not space.is_open or not self.config.tune.tries:
+            return None
+        session = self._ready()[0]
+        known = KnownTries(self.config, session.contract, self._facts())
+        return tuning.search(session, space, candidate.backend, known, heard)
 
     def compile(self, candidate: Candidate) -> Evaluation | None:
         """Import it in a worker and build every kernel; the worker waits for `verify`."""
@@ -157,13 +171,16 @@ class LocalEvaluator:
         return self._session, self._opponents
 
     def _tally(self, candidate: Candidate) -> Tally:
-        facts = {
+        return Tally(candidate, self._facts())
+
+    def _facts(self) -> dict[str, str]:
+        """What every verdict of this evaluator rests on."""
+        return {
             "task": self.task.sha,
             "harness": HARNESS,
             "device": self._ready()[0].device.fingerprint,
             "measurement": self.config.measurement,
         }
-        return Tally(candidate, facts)
 
     def _load(self, candidate: Candidate) -> tuple[Worker, Loaded, float]:
         session = self._ready()[0]
@@ -198,7 +215,7 @@ class LocalEvaluator:
         if not kept.is_kept:
             return tally.failed(Failure(Status.CONTRACT, contract.breach(kept)))
         if not loaded.denormals_kept:
-            return tally.failed(Failure(Status.CONTRACT, _FLUSHES))
+            return tally.failed(Failure(Status.CONTRACT, contract.FLUSHES))
         return self._time(worker, opponents, trials, tally)
 
     def _time(
@@ -219,9 +236,3 @@ class LocalEvaluator:
             return tally.failed(failure)
         tally.add(timing=raced.timing)
         return tally.passed()
-
-
-_FLUSHES = (
-    "loading it switched the process to flushing denormal numbers to zero, which changes the "
-    "results of everything that runs beside it (a fast-math flag does that)"
-)

@@ -101,6 +101,13 @@ class Session:
         return replace(timing.STANDARD, quiet_s=self.config.quiet_s)
 
     @property
+    def telling_cases(self) -> tuple[Case, ...]:
+        """The cases for many candidates: all where they are cheap, else the most telling ones."""
+        if self._bytes() <= SMALL_BYTES:
+            return self.cases
+        return tuple(case for case in self.cases if case.family in QUICK_FAMILIES)
+
+    @property
     def min_bytes(self) -> int | None:
         """Bytes that any implementation of the timed workload moves; None if unknown."""
         return self.graph.min_bytes if self.graph is not None else None

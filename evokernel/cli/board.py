@@ -6,6 +6,7 @@ from evokernel.cli.wording import counted
 from evokernel.frozen import Frozen
 from evokernel.opgraph import OpGraph
 from evokernel.record import Event, RunRecord
+from evokernel.tuning import written
 
 
 class Setting(Frozen):
@@ -61,6 +62,8 @@ class Board:
         row: The attempt under way, or the one finished last.
         best: The best attempt so far.
         charged: Attempts that count against the budget.
+        tries: Combinations of declared values that were tried for the attempt under way.
+        best_values: The best of them, in words.
     """
 
     def __init__(self) -> None:
@@ -72,6 +75,8 @@ class Board:
         self.row: Row | None = None
         self.best: Row | None = None
         self.charged = 0
+        self.tries = 0
+        self.best_values = ""
 
     def take(self, event: Event) -> None:
         """Fold one event in; kinds that are unknown here only move the time."""
@@ -139,6 +144,17 @@ class Board:
     def _proposed(self, event: Event) -> None:
         change = change_of(event["changed"], event["techniques"], event["rationale"])
         self._update(change=change)
+        self.tries, self.best_values = 0, ""
+        self.phase = "compiling"
+
+    def _try(self, event: Event) -> None:
+        self.tries += 1
+        if event["is_best"]:
+            self.best_values = written(event["values"])
+        best = f", the best so far {self.best_values}" if self.best_values else ""
+        self.phase = f"tuning: {counted(self.tries, 'combination')} tried{best}"
+
+    def _tuned(self, event: Event) -> None:
         self.phase = "compiling"
 
     def _repeats(self, event: Event) -> None:

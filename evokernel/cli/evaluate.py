@@ -16,6 +16,7 @@ from evokernel.errors import ConfigError
 from evokernel.evaluation import Contract, Correctness, Evaluation, Speedup, Status, Timing
 from evokernel.frozen import Frozen
 from evokernel.task import Task
+from evokernel.tuning import Space, Tuning, written
 
 CONTRACTS = {"own": "own_kernels_only", "library": "library_allowed"}
 _INDENT = 12
@@ -35,6 +36,10 @@ class Report(Frozen):
     """Empty where the candidate did not pass."""
     notes: tuple[str, ...]
     """What is missing or limited for this task."""
+    tuning: Tuning | None = None
+    """The search among the values that the candidate declares; None where there was none."""
+    tuned_source: str | None = None
+    """What was judged after a search: the candidate with the chosen values in place."""
 
 
 def evaluate(
@@ -53,22 +58,34 @@ def evaluate(
             "library]",
         ),
     ] = None,
+    no_tune: options.NoTune = False,
+    tune_budget: options.TuneBudget = "",
+    write_tuned: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the candidate with the chosen values there."),
+    ] = None,
     quick: options.Quick = False,
     threads: options.Threads = 0,
     as_json: options.AsJson = False,
 ) -> None:
     """Judge one candidate: does it compile, is it right, is it its own work, is it faster.
 
-    Exit code 1: it did not pass.
+    One that declares values to choose from (`TUNE`) is tuned first. Exit code 1: it did not pass.
 
     Example: evokernel evaluate my_softmax.py --task softmax
     """
+    tune = options.tune_budget(no_tune, tune_budget)
     source = _read(candidate)
     chosen = _with_contract(Task.load(task), contract)
     config = BenchConfig(
-        contract="library_allowed", measurement="quick" if quick else "standard", threads=threads
+        contract="library_allowed",
+        measurement="quick" if quick else "standard",
+        threads=threads,
+        tune=tune,
     )
     report = _judge(candidate, source, chosen, config)
+    if write_tuned:
+        _write(write_tuned, report.tuned_source or source)
     if as_json:
         typer.echo(report.model_dump_json(indent=2))
     else:
@@ -81,7 +98,11 @@ def _judge(path: Path, source: str, task: Task, config: BenchConfig) -> Report:
     from evokernel.bench.evaluator import LocalEvaluator
 
     candidate = Candidate(source=source, backend="cpp")
+    space = Space.declared(source)
     with LocalEvaluator(task, config) as evaluator:
+        tuning = evaluator.tune(candidate)
+        if tuning is not None:
+            candidate = Candidate(source=tuning.frozen, backend="cpp")
         evaluation = evaluator.compile(candidate) or evaluator.verify(candidate)
         # Preparing torch.compile takes longer than finding most faults, so it comes last.
         is_passed = evaluation.status is Status.PASSED
@@ -90,7 +111,9 @@ def _judge(path: Path, source: str, task: Task, config: BenchConfig) -> Report:
             candidate=str(path),
             evaluation=evaluator.profile(candidate, evaluation),
             baselines=evaluator.baselines() if is_passed else (),
-            notes=evaluator.notes,
+            notes=(*evaluator.notes, *(space.notes if space else ())),
+            tuning=tuning,
+            tuned_source=tuning.frozen if tuning else None,
         )
 
 
@@ -101,6 +124,16 @@ def _read(path: Path) -> str:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise ConfigError(
             f"cannot read the candidate `{path}`: {reason}; expected a Python file with `ModelNew`"
+        ) from error
+
+
+def _write(path: Path, source: str) -> None:
+    try:
+        path.write_text(source, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            f"cannot write the tuned candidate to `{path}`: {error.strerror}; name a file in a "
+            "folder that exists and can be written"
         ) from error
 
 
@@ -142,6 +175,7 @@ def _lines(report: Report) -> list[tuple[str, str]]:
         ("compiles", _compiles(evaluation)),
         *_right(evaluation.correctness),
         *_contract(evaluation.contract),
+        *_tuned(report.tuning),
         *_faster(evaluation.timing),
         *_time(evaluation),
         *(("baseline", _baseline(baseline)) for baseline in report.baselines),
@@ -184,6 +218,15 @@ def _contract(found: Contract | None) -> list[tuple[str, str]]:
         ("contract", f"{kept} ({found.policy}); {own}; {library}"),
         ("coverage", f"{share} of the call inside its own kernels"),
     ]
+
+
+def _tuned(found: Tuning | None) -> list[tuple[str, str]]:
+    if found is None:
+        return []
+    lines = [("tuned", found.in_words()), ("", f"{found.stopped}, {found.seconds:.1f} s")]
+    failed = [t for t in found.tries if not t.status.is_feasible]
+    lines += [("", f"{written(t.values)}: {t.status}: {t.reason}") for t in failed[:_SHOWN]]
+    return lines
 
 
 def _faster(timing: Timing | None) -> list[tuple[str, str]]:

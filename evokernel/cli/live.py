@@ -85,6 +85,9 @@ class LiveView:
     def _skipped(self, event: Event) -> list[RenderableType]:
         return [_remark(event["number"], f"nothing new for: {event['why']}", "dim")]
 
+    def _tuned(self, event: Event) -> list[RenderableType]:
+        return [_remark(event["number"], f"tuned: {event['text']}", "dim")]
+
     def _disturbed(self, event: Event) -> list[RenderableType]:
         return [_remark(event["number"], f"once more: {event['reason']}", "yellow")]
 

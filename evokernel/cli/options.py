@@ -1,12 +1,16 @@
 """Owns the options that several commands share, so that they look and mean the same everywhere."""
 
+import re
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
 from evokernel.attempt import Backend as BackendName
+
+if TYPE_CHECKING:
+    from evokernel.config import TuneConfig
 
 
 def one_of(name: str, known: Iterable[str]) -> Callable[[str], str]:
@@ -38,6 +42,32 @@ def _policy(value: str | None) -> str | None:
 
 
 BACKENDS = get_args(BackendName)
+
+def tune_budget(no_tune: bool, text: str) -> "TuneConfig":
+    """What the search among declared values may spend.
+
+    Args:
+        no_tune: It may not begin.
+        text: Tries, seconds or both, e.g. `24`, `90s`, `24,90s`; empty is the default.
+
+    Raises:
+        ConfigError: another text.
+    """
+    from evokernel.config import TuneConfig
+
+    if no_tune:
+        return TuneConfig(tries=0)
+    found = re.fullmatch(r"(?:([1-9]\d*)(?:,|$))?(?:(\d+(?:\.\d+)?)s)?", text)
+    if found is None or text.endswith(",") or found[2] and not float(found[2]):
+        from evokernel.errors import ConfigError
+
+        raise ConfigError(
+            f"`--tune-budget` cannot be `{text}`; expected a number of tries, seconds or both, "
+            "such as `24`, `90s` or `24,90s`"
+        )
+    named = {"tries": found[1], "seconds": found[2]}
+    return TuneConfig.model_validate({name: value for name, value in named.items() if value})
+
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 AsJsonLines = Annotated[
@@ -78,6 +108,18 @@ Policy = Annotated[
         callback=_policy,
         help="How memory chooses what to show: none, random, similarity or evokernel.  "
         "[default: evokernel]",
+    ),
+]
+NoTune = Annotated[
+    bool, typer.Option("--no-tune", help="Take declared values (`TUNE`) as they stand.")
+]
+TuneBudget = Annotated[
+    str,
+    typer.Option(
+        metavar="N|Ss|N,Ss",
+        help="Combinations to try, seconds to spend on it, or both, for each candidate that "
+        "declares values (`TUNE`).  [default: 16,60s]",
+        show_default=False,
     ),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="Measure roughly, within about a second.")]

@@ -118,6 +118,9 @@ class PlainView:
         row = self._board.row
         return (f"attempt {row.number} {row.stage}: {row.change}",) if row else ()
 
+    def _tuned(self, event: Event) -> tuple[str, ...]:
+        return (f"attempt {event['number']} tuned: {event['text']}",)
+
     def _disturbed(self, event: Event) -> tuple[str, ...]:
         return (f"attempt {event['number']}: not judged, once more: {event['reason']}",)
 

@@ -45,6 +45,8 @@ def run(
     ] = None,
     memory: options.MemoryOrNone = None,
     policy: options.Policy = None,
+    no_tune: options.NoTune = False,
+    tune_budget: options.TuneBudget = "",
     runs_dir: options.RunsDir = options.RUNS,
     threads: options.Threads = 0,
     quick: options.Quick = False,
@@ -63,7 +65,11 @@ def run(
         "budget": {"attempts": attempts, "minutes": minutes},
         "search": {"width": width, "depth": depth, "seed": seed, "start": tuple(start or ())},
         "memory": _memory(memory, policy),
-        "bench": {"threads": threads, "measurement": "quick" if quick else "standard"},
+        "bench": {
+            "threads": threads,
+            "measurement": "quick" if quick else "standard",
+            "tune": options.tune_budget(no_tune, tune_budget),
+        },
     }
     configs = [_config(task=_task(task), **parts) for task in tasks]
     ends = [_end(config, as_json, is_only=len(configs) == 1) for config in configs]

@@ -121,6 +121,8 @@ class Summary:
         if share is not None:
             bound = f", bound by {profile.bound_by}" if profile and _is_known(profile) else ""
             found.append(("roofline", f"{share:.0%} of what this machine can do{bound}"))
+        if tuning := self._best.proposal.tuning:
+            found.append(("tuned", tuning.in_words()))
         return [*found, ("promotion", self._promotion())]
 
     def _promotion(self) -> str:

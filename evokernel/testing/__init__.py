@@ -9,6 +9,8 @@ comments how it will be judged, so a test reads from top to bottom:
     # techniques: a b          what its proposal will say
     # spoiled: 2               so many evaluations are spoiled by the machine first
     # promotes: no             its claims do not hold in fresh processes; `spoiled`: no answer
+
+One that declares `TUNE` may say `# median_ms at BLOCK=64: 2.0` and `# status at BLOCK=8: crashed`.
 """
 
 import random
@@ -19,7 +21,7 @@ from typing import Self
 
 from evokernel import __version__
 from evokernel.attempt import Candidate, Proposal, Stage
-from evokernel.bench import Baseline, Claim, Facts
+from evokernel.bench import Baseline, Claim, Facts, Heard, nobody
 from evokernel.evaluation import Evaluation, Profile, Promotion, Status
 from evokernel.opgraph import OpGraph
 from evokernel.proposers import Exhausted, Request
@@ -32,8 +34,10 @@ from evokernel.testing.kernels import (
     fake_kernel,
     fake_promotion,
     fake_task,
+    fake_tuning,
     marker,
 )
+from evokernel.tuning import Tuning
 
 __all__ = [
     "COMPILE_MS",
@@ -108,7 +112,7 @@ class FakeEvaluator:
 
     Args:
         task: What the candidates are for.
-        log: Notes `compile`, `verify`, `profile` and `promote` (once a claim) with the hash.
+        log: Notes `try`, `compile`, `verify`, `profile` and `promote` (once a claim) with the hash.
         clock: Advanced by `seconds` with every verdict.
         seconds: What a verdict takes.
         before: Told of each call before it begins, e.g. `verify`; may raise or kill the process.
@@ -138,6 +142,15 @@ class FakeEvaluator:
             Baseline(name="eager", median_ms=EAGER_MS, seconds=0.1),
             Baseline(name="compile", median_ms=COMPILE_MS, seconds=0.2),
         )
+
+    def tune(self, candidate: Candidate, heard: Heard = nobody) -> Tuning | None:
+        """Try every combination of declared values; the log notes each as `try` with its hash."""
+        tuning = fake_tuning(candidate)
+        for found in tuning.tries if tuning else ():
+            self._begin("try")
+            self.log.add("try", found.candidate)
+            heard(found)
+        return tuning
 
     def compile(self, candidate: Candidate) -> Evaluation | None:
         """Fail if the candidate says so, else leave the verdict open."""

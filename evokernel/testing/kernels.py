@@ -18,6 +18,7 @@ from evokernel.evaluation import (
 )
 from evokernel.opgraph import Node, OpGraph, Ref, TensorSpec
 from evokernel.task import Task
+from evokernel.tuning import Space, Try, Tuning, written
 
 EAGER_MS = 10.0
 """Time of the fake eager baseline, milliseconds."""
@@ -79,7 +80,7 @@ def fake_kernel(
 
 def fake_evaluation(candidate: Candidate, task: Task) -> Evaluation:
     """The verdict that the candidate's own comments ask for."""
-    status = Status(marker(candidate, "status") or Status.PASSED)
+    status = _status(candidate)
     compiles = status not in _BEFORE_COMPILING
     if status is not Status.PASSED:
         broken = Diagnostic(severity="error", message=f"the kernel says {status}", line=1)
@@ -148,8 +149,53 @@ def marker(candidate: Candidate, name: str) -> str:
     return found[1].strip() if found else ""
 
 
+def fake_tuning(candidate: Candidate) -> Tuning | None:
+    """A search through every combination, as the candidate's comments say how each is judged."""
+    space = Space.declared(candidate.source)
+    if space is None or not space.is_open:
+        return None
+    tries: list[Try] = []
+    best: Candidate | None = None
+    chosen = space.first
+    for values in space.near(space.first):
+        variant = Candidate(source=space.frozen(values), backend=candidate.backend)
+        status = _status(variant)
+        ratio = _around(_median_ms(best) / _median_ms(variant)) if best else None
+        is_best = status.is_feasible and (ratio is None or ratio.low > 1)
+        if is_best:
+            best, chosen = variant, values
+        tries.append(
+            Try(
+                values=values,
+                candidate=variant.sha,
+                status=status,
+                ratio=ratio if status.is_feasible else None,
+                is_best=is_best,
+            )
+        )
+    return Tuning(
+        source=candidate.source,
+        parameters=space.parameters,
+        chosen=chosen,
+        tries=tuple(tries),
+        combinations=space.size,
+        stopped="every combination was tried",
+    )
+
+
+def _status(candidate: Candidate) -> Status:
+    return Status(_marker_at(candidate, "status") or Status.PASSED)
+
+
 def _median_ms(candidate: Candidate) -> float:
-    return float(marker(candidate, "median_ms") or 1.0)
+    return float(_marker_at(candidate, "median_ms") or 1.0)
+
+
+def _marker_at(candidate: Candidate, name: str) -> str:
+    """What is said for the values in place (`# median_ms at BLOCK=64: 2.0`), else in general."""
+    space = Space.declared(candidate.source)
+    special = marker(candidate, f"{name} at {written(space.first)}") if space else ""
+    return special or marker(candidate, name)
 
 
 def fake_promotion(claim: Claim) -> Promotion:
