@@ -510,7 +510,7 @@ def test_a_compiled_baseline_runs_the_same_way(place: Place) -> None:
             "starts_threads",
             "import threading, time\n"
             "threading.Thread(target=time.sleep, args=(60,), daemon=True).start()\n",
-            "has 2 threads",
+            r"has 2 threads \(\S+, \S+\)",
         ),
     ],
 )
@@ -522,6 +522,27 @@ def test_a_server_that_did_more_than_import_is_refused_not_hung(
         spec = WorkerSpec(role="candidate", source=module(GOOD))
         with pytest.raises(WorkerError, match=why):
             pool.fork(spec, lambda kernel: pytest.fail("nothing to build"))
+
+
+def test_torch_compile_works_where_its_modules_start_threads(tmp_path: Path) -> None:
+    text = "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()\n"
+    (tmp_path / "starts_threads.py").write_text(text)
+    modules = ("starts_threads",)
+    with WorkerPool(tmp_path, compile_preload=modules, path=(tmp_path,), base=tmp_path) as pool:
+        spec = WorkerSpec(role="compile", source=module(GOOD), class_name="ModelNew")
+        with pool.fork(spec, lambda kernel: pytest.fail("nothing to build")) as worker:
+            assert worker.is_alive
+
+
+def test_a_server_finds_what_the_search_path_names(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "named_by_the_path.py").write_text("")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    with WorkerPool(tmp_path, preload=("named_by_the_path",), base=tmp_path) as pool:
+        spec = WorkerSpec(role="candidate", source=module(GOOD))
+        with pool.fork(spec, lambda kernel: pytest.fail("nothing to build")) as worker:
+            assert worker.is_alive
 
 
 def test_a_server_that_cannot_start_says_why(tmp_path: Path) -> None:

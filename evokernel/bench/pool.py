@@ -23,7 +23,7 @@ from evokernel.bench.messages import Faulted, Role, WorkerSpec
 from evokernel.bench.process import Process
 from evokernel.bench.sandbox import Cell
 from evokernel.bench.scratch import Scratch
-from evokernel.bench.warm import WarmServer
+from evokernel.bench.warm import ServerRefused, WarmServer
 from evokernel.bench.wire import Wire
 from evokernel.errors import WorkerError
 
@@ -32,8 +32,9 @@ __all__ = ["Build", "Worker", "WorkerPool"]
 _BIRTH_S = 30.0
 _LIFE_CALLS = 100
 """The CPU limit of a worker is that of this many calls at their wall limit."""
-_COMPILE_PRELOAD = ("torch._dynamo", "torch._inductor.compile_fx")
-"""Imported by the servers of compile workers, whose first call would else wait seconds for them."""
+COMPILE_PRELOAD = ("torch._dynamo", "torch._inductor.compile_fx")
+"""Imported by the servers of compile workers, whose first call would else wait seconds for them.
+Where that starts threads (it depends on what else is installed), workers import them themselves."""
 
 
 class WorkerPool:
@@ -49,6 +50,8 @@ class WorkerPool:
             (limits, capabilities and Landlock stay), as in unprivileged containers.
         preload: Modules that servers import beside torch, e.g. `cupy`; they must not start threads
             or run operators.
+        compile_preload: Modules that the servers of compile workers import, too, unless those start
+            threads.
         path: Folders added to the servers' module search path.
         base: Folder for scratch folders; None is the system's folder for temporary files.
     """
@@ -58,12 +61,14 @@ class WorkerPool:
         cache: Path,
         isolation: str = "full",
         preload: tuple[str, ...] = (),
+        compile_preload: tuple[str, ...] = COMPILE_PRELOAD,
         path: tuple[Path, ...] = (),
         base: Path | None = None,
     ) -> None:
         self._cache = cache.resolve()
         self._isolation = isolation
         self._preload = preload
+        self._compile_preload = compile_preload
         self._path = path
         self._base = Path(tempfile.mkdtemp(prefix="evokernel-", dir=base))
         self._servers: dict[tuple[int, bool], WarmServer] = {}
@@ -81,6 +86,15 @@ class WorkerPool:
             WorkerError: A server cannot start, or refuses to fork because it has more than one
                 thread or has run an operator.
         """
+        try:
+            return self._fork(spec, build)
+        except ServerRefused:
+            if spec.role != "compile" or not self._compile_preload:
+                raise
+        self._compile_preload = ()
+        return self._fork(spec, build)
+
+    def _fork(self, spec: WorkerSpec, build: Build) -> Worker:
         server = self._server(spec.threads, spec.role)
         scratch = Scratch(self._base, spec.scratch_bytes)
         try:
@@ -138,7 +152,7 @@ class WorkerPool:
         inductor = self._inductor if role == "compile" else None
         if inductor is not None:
             inductor.mkdir(parents=True, exist_ok=True)
-        own = _COMPILE_PRELOAD if role == "compile" else ()
+        own = self._compile_preload if role == "compile" else ()
         return WarmServer(
             threads, (*own, *self._preload), self._path, self._isolation, self._base, inductor
         )

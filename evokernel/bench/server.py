@@ -162,9 +162,12 @@ class Server:
         self._tripwire.disarm()
 
     def _refusal(self) -> str:
-        threads = len(os.listdir("/proc/self/task"))  # noqa: PTH208
-        if threads > 1:
-            return f"it has {threads} threads; a fork would hang in the first parallel region"
+        threads = [
+            (task / "comm").read_text().strip() for task in Path("/proc/self/task").iterdir()
+        ]
+        if len(threads) > 1:
+            found = f"{len(threads)} threads ({', '.join(threads)})"
+            return f"it has {found}; a fork would hang in the first parallel region"
         if operators := self._tripwire.operators:
             return f"it ran the operator `{operators[0]}`; workers must come from a clean process"
         return ""

@@ -43,6 +43,10 @@ _ALLOCATOR = ":".join(
 _SPIN_COUNT = "5000"
 
 
+class ServerRefused(WorkerError):
+    """A server that must not fork: it has threads, or has run an operator."""
+
+
 class WarmServer:
     """One server process; forks come from it until it ends or refuses.
 
@@ -101,13 +105,14 @@ class WarmServer:
             A PID file descriptor of its reaper.
 
         Raises:
-            WorkerError: The server cannot start, died, or refuses.
+            ServerRefused: It is not clean any more.
+            WorkerError: The server cannot start, or died.
         """
         self._await_ready()
         reply, received = self._ask({"fork": cell.model_dump()}, files)
         if "refused" in reply:
             self._has_refused = True
-            raise WorkerError(
+            raise ServerRefused(
                 f"the measuring server (pid {self.pid}) refuses to fork: {reply['refused']}. "
                 "A preloaded module must not compute or start threads when imported"
             )
@@ -179,8 +184,10 @@ class WarmServer:
 
 def _start(path: tuple[Path, ...]) -> str:
     """The program text: find the very package that this process runs, then serve."""
+    named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    named = [str(Path(entry).absolute()) for entry in named if entry]
     installed = [entry for entry in sys.path if entry.endswith("-packages")]
-    places = [str(package_folder().parent), *map(str, path), *installed]
+    places = [str(package_folder().parent), *map(str, path), *named, *installed]
     return (
         "import sys\n"
         f"sys.path[:0] = [place for place in {places!r} if place not in sys.path]\n"
