@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from evokernel.bench.audit import audit
 from evokernel.nested import leaves
 from evokernel.opgraph import capture
 from evokernel.program.shapes import shapes
@@ -123,22 +124,16 @@ def test_a_task_says_what_it_is_and_runs_without_this_package(name: str):
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_outputs_depend_on_inputs_and_on_every_parameter(name: str):
-    program = small(name).program()
-    module, inputs = program.build(seed=1), program.make_inputs(seed=1)
-    before = tensors(program.call(module, inputs))
-    other = tensors(program.call(module, program.make_inputs(seed=2)))
-    for one, two in zip(before, other, strict=True):
-        assert torch.isfinite(one).all()
-        assert not torch.equal(one, two)
-        if one.numel() > 1:
-            assert one.std() > 1e-4
-    for parameter in module.parameters():
+def test_a_task_tells_right_answers_from_null_ones(name: str):
+    found = audit(small(name))
+    assert [check.detail for check in found.checks if not check.passed] == []
+    assert len(found.checks) == 9
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_every_weight_has_values_of_its_own(name: str):
+    for parameter in small(name).program().build(seed=1).parameters():
         assert parameter.std() > 0.01
-        with torch.no_grad():
-            parameter.add_(0.5)
-        changed = tensors(program.call(module, inputs))
-        assert not all(torch.equal(*pair) for pair in zip(before, changed, strict=True))
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -185,7 +185,7 @@ class Reference:
         self.is_deterministic = False
         pairs = zip(correctness.tensors(first), correctness.tensors(again), strict=True)
         for (path, one), (_, two) in pairs:
-            if not _close(one, two):
+            if not agree(one, two):
                 raise TaskError(
                     f"`{self.program.task.name}`: output `{path}` of the reference differs from "
                     "one call to the next on the same inputs, so that nothing can be compared with "
@@ -244,7 +244,7 @@ def _aliased(outputs: list[torch.Tensor], inputs: Any) -> tuple[int, ...]:
     )
 
 
-def _close(one: torch.Tensor, two: torch.Tensor) -> bool:
+def agree(one: torch.Tensor, two: torch.Tensor) -> bool:
     """Whether two results differ by rounding only."""
     import torch
 

@@ -1,4 +1,4 @@
-"""Owns `evokernel task`: which tasks there are, and what is known about one."""
+"""Owns `evokernel task`: which tasks there are, what is known of one, and whether it is sound."""
 
 import json
 from typing import TYPE_CHECKING, Any
@@ -9,13 +9,15 @@ from rich.table import Table
 from evokernel.cli import options
 from evokernel.cli.groups import group
 from evokernel.cli.listing import show
+from evokernel.cli.wording import counted
 from evokernel.task import Task
 
 if TYPE_CHECKING:
+    from evokernel.bench.audit import Audit
     from evokernel.opgraph import TensorSpec
     from evokernel.program.description import Description, WorkloadDescription
 
-app = group("List the built-in tasks, or look at one.", "evokernel task show softmax")
+app = group("List the built-in tasks, look at one, or audit it.", "evokernel task show softmax")
 
 
 @app.command("list")
@@ -58,6 +60,52 @@ def show_task(
     show(_facts(description))
     for workload in description.workloads:
         show(_work(workload))
+
+
+@app.command("audit")
+def audit_task(
+    task: options.TaskName,
+    as_json: options.AsJson = False,
+    device: options.Device = "cpu",
+) -> None:
+    """Check that a task can tell a right answer from one that took no work.
+
+    Every input and weight has to change the output by more than the tolerance, no output may be
+    constant, and zeros, ones, the mean, a copy of an input and the answer to other inputs have to
+    be refused. Nothing is compiled; it takes seconds.
+
+    Exit code 1: a check failed.
+
+    Example: evokernel task audit my_task.py
+    """
+    found = Task.load(task, device)
+    from evokernel.bench.audit import audit
+
+    result = audit(found)
+    if as_json:
+        typer.echo(result.model_dump_json(indent=2))
+    else:
+        _show_audit(result)
+    if not result.passed:
+        raise typer.Exit(1)
+
+
+def _show_audit(result: "Audit") -> None:
+    workloads = dict.fromkeys(check.workload for check in result.checks)
+    for workload in workloads:
+        table = Table(show_header=False, box=None)
+        table.add_column(no_wrap=True)
+        table.add_column(no_wrap=True, style="bold")
+        table.add_column(overflow="fold")
+        for check in result.checks:
+            if check.workload == workload:
+                table.add_row("ok" if check.passed else "FAILED", check.name, check.detail)
+        if len(workloads) > 1:
+            typer.echo(f"workload {workload}")
+        show(table)
+    failed = sum(not check.passed for check in result.checks)
+    verdict = "nothing is wrong" if result.passed else f"{counted(failed, 'check')} failed"
+    typer.echo(f"{result.task}: {verdict}")
 
 
 def _facts(description: "Description") -> Table:

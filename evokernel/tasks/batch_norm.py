@@ -21,8 +21,8 @@ class Model(nn.Module):
         self.norm = nn.BatchNorm2d(channels)
         nn.init.normal_(self.norm.weight, mean=1.0, std=0.2)
         nn.init.normal_(self.norm.bias, std=0.2)
-        nn.init.normal_(self.norm.running_mean, mean=0.5, std=0.3)
-        nn.init.uniform_(self.norm.running_var, 0.5, 2.5)
+        nn.init.normal_(self.norm.get_buffer("running_mean"), mean=0.5, std=0.3)
+        nn.init.uniform_(self.norm.get_buffer("running_var"), 0.5, 2.5)
 
     def forward(self, x):
         return self.norm(x)

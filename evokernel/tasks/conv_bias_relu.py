@@ -20,7 +20,7 @@ class Model(nn.Module):
     def __init__(self, channels, filters):
         super().__init__()
         self.conv = nn.Conv2d(channels, filters, kernel_size=3, padding=1)
-        nn.init.normal_(self.conv.bias, std=0.3)
+        nn.init.normal_(self.conv.get_parameter("bias"), std=0.3)
 
     def forward(self, x):
         return F.relu(self.conv(x))
