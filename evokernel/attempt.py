@@ -48,12 +48,25 @@ class Usage(Frozen):
     """US dollars; None means that the price is unknown."""
     seconds: float = 0.0
     """Wall seconds the proposer took."""
+    is_estimated: bool = False
+    """The server did not count the tokens; these are estimated from the length of the texts."""
+
+
+class Fault(Frozen):
+    """Why a reply holds no candidate that could be judged."""
+
+    kind: Literal["empty", "cut_off", "filtered", "no_candidate"]
+    """`empty`: no text at all. `cut_off`: it ended at a limit, amid the code. `filtered`: ended by
+    a content filter. `no_candidate`: no code block defines `ModelNew`."""
+    reason: str
+    """One sentence in words, for the record and for whoever replies next."""
 
 
 class Proposal(Frozen):
     """What a proposer hands over: a candidate and what it says about it."""
 
     candidate: Candidate
+    """A comment in place of a kernel where there is a `fault`."""
     stage: Stage
     parents: tuple[str, ...] = ()
     """Hashes of the candidates it was made from: none, one (mutation) or two (recombination)."""
@@ -69,6 +82,8 @@ class Proposal(Frozen):
     """What the author was shown, in full; empty for authors that read no prompt."""
     reply: str = ""
     """What the author answered, in full."""
+    fault: Fault | None = None
+    """Why nothing can be judged: the attempt ends as `invalid_source`."""
     usage: Usage = Usage()
     tuning: Tuning | None = None
     """How the harness chose the values in the candidate; None where it declared nothing to tune."""

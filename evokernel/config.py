@@ -43,6 +43,19 @@ def key_names() -> tuple[str, ...]:
     return tuple(sorted(name for name in named if os.environ[name]))
 
 
+def secret(name: str) -> str:
+    """What an environment variable holds; empty where it is not set. Never stored or printed."""
+    return os.environ.get(name, "").strip()
+
+
+def library_settings() -> None:
+    """Tell litellm to stay at home, before it is imported: nothing fetched, no `.env` file read."""
+    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else it fetches its prices on import
+    os.environ["LITELLM_LOCAL_ANTHROPIC_BETA_HEADERS"] = "True"
+    os.environ["LITELLM_OFFLINE_MODE"] = "true"  # other lists that it would fetch by itself
+    os.environ["LITELLM_MODE"] = "PRODUCTION"  # else it loads a `.env` of the current folder
+
+
 class Budget(Frozen):
     """What a run may spend; whatever runs out first ends it."""
 
@@ -50,6 +63,10 @@ class Budget(Frozen):
     """Charged attempts."""
     minutes: float | None = Field(default=None, gt=0)
     """Wall-clock minutes of the run, all its resumptions added up; None is no limit."""
+    tokens: int | None = Field(default=None, ge=1)
+    """Tokens of prompts and replies together; None is no limit."""
+    usd: float | None = Field(default=None, gt=0)
+    """US dollars for a model whose price is known; None is no limit."""
     retries: int = Field(default=3, ge=0)
     """Evaluations of one candidate that the machine may spoil, one after the other, before the run
     stops (resumable)."""
@@ -132,6 +149,24 @@ class BenchConfig(Frozen):
     """Seed of the secret inputs; None draws one that no candidate can know."""
 
 
+class ModelConfig(Frozen):
+    """How a model is asked. It holds names of keys, never keys."""
+
+    base_url: str | None = None
+    """Address of an OpenAI-compatible server, or of a provider's; None is the provider's own."""
+    api_key_env: str | None = None
+    """Environment variable that holds the key; None is the provider's usual one."""
+    timeout_s: float = Field(default=600.0, gt=0)
+    """How long one reply may take, seconds."""
+    retries: int = Field(default=5, ge=0)
+    """Calls repeated after a rate limit or a fault of the server, before the run stops
+    (resumable)."""
+    longest_wait_s: float = Field(default=120.0, ge=0)
+    """Longest wait that a server may ask for between two calls, seconds (ours)."""
+    reply_tokens: int | None = Field(default=None, ge=1)
+    """Most tokens of a reply; None is the model's own limit."""
+
+
 class RunConfig(Frozen):
     """One optimisation of one task, fully resolved."""
 
@@ -139,7 +174,8 @@ class RunConfig(Frozen):
     """Name of a built-in task or path of a task file."""
     backend: Backend = "cpp"
     proposer: str = "templates"
-    """`templates`, or later a model's name."""
+    """`templates`, or a model as `PROVIDER/NAME` (any name with `model.base_url`)."""
+    model: ModelConfig = ModelConfig()
     runs: Path = Path("runs")
     """Folder that receives the run folder."""
     budget: Budget = Budget()

@@ -8,9 +8,17 @@ EvoKernelError                 exit code 1
 │   ├── StoreError             a memory that is damaged, locked or made with another embedder
 │   ├── RecordError            a run folder that cannot be written, read or resumed
 │   └── NoTemplate             the built-in templates do not cover this task
-└── WorkerError                the measuring processes failed, and not by the candidate
+├── WorkerError                the measuring processes failed, and not by the candidate
+└── ModelError                 the model could not be asked; the run is kept and can be resumed
+    ├── KeyRefused             its server refuses the key
+    ├── NoSuchModel            its server does not know the name
+    ├── RateLimited            still too many requests after every retry, or the credit is spent
+    ├── PromptTooLong          the prompt does not fit, shortened as far as it goes
+    ├── ContentRefused         a filter refuses the prompt
+    ├── Unreachable            nobody answers at its address, or only with faults of the server
+    └── ReplyTimeout           no reply within the time limit
 
-A candidate's faults are a `Status` (see `evokernel.evaluation`).
+A candidate's faults are a `Status` (see `evokernel.evaluation`), a reply's a `Fault` (`attempt`).
 """
 
 
@@ -52,3 +60,35 @@ class NoTemplate(UsageError):
 
 class WorkerError(EvoKernelError):
     """The measuring processes failed for a reason that is not the candidate's."""
+
+
+class ModelError(EvoKernelError):
+    """The model could not be asked, or answered with something that is no reply."""
+
+
+class KeyRefused(ModelError):
+    """The model's server refuses the key."""
+
+
+class NoSuchModel(ModelError):
+    """The model's server does not know the name."""
+
+
+class RateLimited(ModelError):
+    """The server still refuses after every retry: too many requests, or the credit is spent."""
+
+
+class PromptTooLong(ModelError):
+    """The prompt does not fit into the model's context."""
+
+
+class ContentRefused(ModelError):
+    """A content filter refuses the prompt."""
+
+
+class Unreachable(ModelError):
+    """Nobody answers at the server's address, or only with faults of the server's own."""
+
+
+class ReplyTimeout(ModelError):
+    """No reply came within the time limit."""

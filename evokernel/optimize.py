@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evokernel.attempt import Attempt
-from evokernel.bench import Evaluator, Say
+from evokernel.bench import Evaluator, Say, processor
 from evokernel.config import MemoryConfig, RunConfig
 from evokernel.errors import ConfigError, EvoKernelError, RecordError
 from evokernel.evaluation import Interval, Promotion
@@ -18,6 +18,7 @@ from evokernel.graphs.stop import Stop
 from evokernel.opgraph import CaptureFailed, OpGraph, capture
 from evokernel.proposers import Proposer
 from evokernel.record import Clock, Event, RunRecord
+from evokernel.record.spending import Spending, spending
 from evokernel.task import Task
 
 if TYPE_CHECKING:
@@ -41,6 +42,8 @@ class RunResult(Frozen):
     """The fastest feasible attempt that no second look has refuted; None if there is none."""
     kernel: Path | None
     """File of the best kernel."""
+    spending: Spending = Spending()
+    """What the replies of a model cost; nothing without one."""
     second_look: Promotion | None = None
     """The best kernel's measurement over eager in fresh processes."""
 
@@ -94,12 +97,12 @@ def optimize(
         task = Task.load(task)
     config = config or RunConfig(task=task.path or task.name)
     _require_room(config)
+    say = _Voice()
+    proposer = proposer or _proposer(config, say)  # a missing key is told before torch is loaded
     graph, why_not = (graph, "") if graph else _captured(task)
-    proposer = proposer or _proposer(config)
     proposer.check(task, graph, config.backend)
     with ExitStack() as stack:
         # Before the run folder: what the user has to repair first must leave no run behind.
-        say = _Voice()
         judge = stack.enter_context(evaluator or _evaluator(task, config, say))
         memory = memory or _shared_memory(config, stack)
         record = say.record = RunRecord.create(config, task, graph, environment(), clock)
@@ -140,7 +143,7 @@ def resume(
             return _result(record, ended[-1]["reason"], ended[-1]["elapsed"])
         require_checkpoint(record)
         config, task, graph = record.config, record.task(), record.graph()
-        proposer = proposer or _proposer(config)
+        proposer = proposer or _proposer(config, _Voice(record))
         judge = stack.enter_context(evaluator or _evaluator(task, config, _Voice(record)))
         memory = memory or _shared_memory(config, stack)
         stop = stack.enter_context(_kept(record))
@@ -190,6 +193,7 @@ def _result(record: RunRecord, reason: str, seconds: float) -> RunResult:
         seconds=round(seconds, 3),
         best=best,
         kernel=record.path / "best" / "kernel.py" if best else None,
+        spending=spending(record),
         second_look=looks[-1] if looks else None,
     )
 
@@ -225,14 +229,20 @@ def _captured(task: Task) -> tuple[OpGraph | None, str]:
     return graph, why_not
 
 
-def _proposer(config: RunConfig) -> Proposer:
-    if config.proposer != "templates":
-        raise ConfigError(
-            f"`{config.proposer}` is no proposer; expected `templates`, the built-in kernels"
-        )
-    from evokernel.proposers.templates import TemplateProposer
+def _proposer(config: RunConfig, say: Say) -> Proposer:
+    """Who writes candidates.
 
-    return TemplateProposer()
+    Raises:
+        ConfigError: a model without a key, of an unknown provider, or at an impossible address.
+    """
+    if config.proposer == "templates":
+        from evokernel.proposers.templates import TemplateProposer
+
+        return TemplateProposer()
+    from evokernel.proposers.llm import ModelProposer
+
+    needs_price = config.budget.usd is not None
+    return ModelProposer(config.proposer, config.model, say=say, needs_price=needs_price)
 
 
 def _evaluator(task: Task, config: RunConfig, say: Say) -> Evaluator:
@@ -272,17 +282,11 @@ def environment() -> dict[str, str]:
     """What a run's numbers depend on: machine, interpreter and the packages that compute."""
     return {
         "system": platform.platform(),
-        "processor": _processor(),
+        "processor": processor.name(),
         "cpus": str(len(os.sched_getaffinity(0))),
+        "vectors": processor.vectors(),
+        "caches": processor.caches(),
         "python": platform.python_version(),
         "torch": version("torch"),
         "numpy": version("numpy"),
     }
-
-
-def _processor() -> str:
-    with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.machine()

@@ -1,7 +1,9 @@
-"""Owns when a run ends: attempts, minutes and turns, all counted from what the run has stored."""
+"""Owns when a run ends: attempts, minutes, tokens, dollars, turns, counted from what is stored."""
 
+from evokernel.config import Budget
 from evokernel.graphs.selection import turns
 from evokernel.record import RunRecord
+from evokernel.record.spending import Spending, dollars, spending
 
 
 def spent(record: RunRecord) -> str:
@@ -14,6 +16,25 @@ def spent(record: RunRecord) -> str:
         return f"all {budget.minutes:g} minutes are spent"
     if search.depth is not None and turns(record) >= search.width * search.depth:
         return f"all {search.depth} turns of each of {search.width} trajectories are made"
+    return overspent(budget, spending(record))
+
+
+def overspent(budget: Budget, done: Spending) -> str:
+    """Say why no further call may be made; nothing while there is room for one.
+
+    Room is taken to be what the longest, or the dearest, call so far took.
+    """
+    if budget.tokens is not None and done.tokens + done.longest > budget.tokens:
+        left = f"; a call has taken up to {done.longest:,}" if done.tokens < budget.tokens else ""
+        return f"{done.tokens:,} of {budget.tokens:,} tokens are spent{left}"
+    if budget.usd is None:
+        return ""
+    if done.unpriced:
+        return f"the price of a call is unknown, so that {dollars(budget.usd)} cannot be kept"
+    if done.usd + done.dearest_usd > budget.usd or done.usd >= budget.usd:
+        left = f"; a call has cost up to {dollars(done.dearest_usd)}"
+        left = left if done.usd < budget.usd else ""
+        return f"{dollars(done.usd)} of {dollars(budget.usd)} are spent{left}"
     return ""
 
 

@@ -54,7 +54,7 @@ def learn(services: Services, number: int) -> Attempt:
         shown=plan.shown,
         reward=reward.value if reward else None,
     )
-    if twin is None:
+    if twin is None and proposal.fault is None:  # a reply without a candidate teaches nothing
         author = None if plan.start is None else "user"
         experiences = harvest(attempt, scene(services, author), parent)
         services.memory.add(experiences, plan.step, services.graph)

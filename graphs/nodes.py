@@ -113,6 +113,9 @@ def compile(state: State, runtime: Runtime[Services]) -> State:
         return {"status": _failure(record.evaluation(number))}
     if record.has(number, "compiled"):
         return {}
+    proposal = record.proposal(number)
+    if proposal.fault:
+        return _judged(services, number, requests.nothing_to_judge(services, proposal))
     candidate = tuning.tuned(services, number)
     if twin := claims.first_with(record.attempts()).get(candidate.sha):
         record.event("repeats", number=number, of=twin.number)

@@ -1,6 +1,8 @@
 """Owns what memory and the proposer are asked in one step."""
 
+from evokernel import __version__
 from evokernel.attempt import Attempt, Candidate, Proposal, Stage, Usage
+from evokernel.evaluation import Evaluation, Status
 from evokernel.graphs import claims, learning
 from evokernel.graphs.selection import Plan
 from evokernel.graphs.state import Services
@@ -26,6 +28,17 @@ def proposal(services: Services, plan: Plan) -> Proposal:
         Exhausted: the proposer has nothing new for this plan.
     """
     return _given(services, plan) or _asked(services, plan)
+
+
+def nothing_to_judge(services: Services, proposal: Proposal) -> Evaluation:
+    """The verdict on a reply that holds no candidate."""
+    return Evaluation(
+        candidate=proposal.candidate.sha,
+        task=services.task.sha,
+        status=Status.INVALID_SOURCE,
+        reason=proposal.fault.reason if proposal.fault else "",
+        harness=__version__,
+    )
 
 
 def _query(services: Services, plan: Plan) -> Query:
@@ -84,11 +97,12 @@ def _answer(services: Services, request: Request) -> Proposal:
 
 def _request(services: Services, plan: Plan, parents: tuple[str, ...]) -> Request:
     attempts = services.record.attempts()
-    children = (a for a in attempts if parents and a.proposal.parents[:1] == parents[:1])
+    children = (a for a in attempts if a.proposal.parents[:1] == parents[:1])
+    config = services.config
     return Request(
         task=services.task,
         graph=services.graph,
-        backend=services.config.backend,
+        backend=config.backend,
         stage=plan.stage,
         step=plan.step,
         seed=plan.seed,
@@ -96,7 +110,28 @@ def _request(services: Services, plan: Plan, parents: tuple[str, ...]) -> Reques
         children=tuple(children),
         tried=tuple(claims.first_with(attempts)),
         shown=tuple(_experience(services, id) for id in plan.shown),
+        machine=_machine(services),
+        baselines=services.record.baselines() or {},
+        contract=services.task.options.contract or config.bench.contract,
     )
+
+
+def _machine(services: Services) -> tuple[str, ...]:
+    """What the run's record knows of the device, in words."""
+    environment = services.record.header.environment
+    return tuple(
+        f"{words}: {environment[name]}" for name, words in FACTS.items() if environment.get(name)
+    )
+
+
+FACTS = {
+    "peaks": "Processor, threads and measured peaks",
+    "vectors": "Vector instructions",
+    "caches": "Caches of its first core",
+    "compiler": "Compiler",
+    "torch": "PyTorch",
+}
+"""Entries of the run's environment that whoever writes kernels has to know."""
 
 
 def _experience(services: Services, id: str) -> Experience:

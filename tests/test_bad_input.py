@@ -125,7 +125,7 @@ def test_task_that_does_not_fit_into_memory(refused):
 def test_operator_without_template(refused):
     said = refused("run", write("fft.py", ("torch.relu(x)", "torch.fft.fft(x).real")))
     assert "no template for `fft`" in said
-    assert "--start FILE" in said
+    assert "--model NAME" in said
 
 
 @pytest.mark.parametrize("backend", ["cuda", "triton"])

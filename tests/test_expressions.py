@@ -1,5 +1,6 @@
 """Lowered graphs mean what the reference computes, as programs and as the C++ written from them."""
 
+import math
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,6 +15,7 @@ from evokernel.proposers.templates import emit
 from evokernel.proposers.templates.addressing import output_row, parameters, pointers
 from evokernel.proposers.templates.emit import vector_problem
 from evokernel.proposers.templates.expressions import (
+    Access,
     Constant,
     Level,
     Load,
@@ -24,6 +26,7 @@ from evokernel.proposers.templates.expressions import (
     Reduce,
     Scan,
     Value,
+    Walk,
 )
 from evokernel.proposers.templates.folds import Fold, carries
 from evokernel.proposers.templates.header import preamble
@@ -133,6 +136,9 @@ ROWS = {
     "batch_operand": ("(x * y).sum(-1)", ["torch.randn(3, 4, 8)", "torch.randn(3, 1, 8)"], []),
     "total_of_rows": ("(x - self.p0).square().mean()", [X], ["torch.randn(37)"]),
     "row_mean_total": ("torch.logsumexp(x, -1).mean()", [X], []),
+    "row_backwards": ("x.flip(-1).cumsum(-1).flip(-1) * y", [X, X], []),
+    "row_exclusive": ("torch.cat((torch.zeros_like(x[:, :1]), x), 1)[:-1].cumsum(1)", [X], []),
+
     "half_targets": ("x.narrow(1, 0, 18).softmax(-1) * x.narrow(1, 18, 18)", [X], []),
 }  # fmt: skip
 FLAT = {
@@ -146,7 +152,40 @@ FLAT = {
     "one_row": ("torch.softmax(x, 0)", ["torch.randn(77)"], []),
     "one_row_scan": ("torch.cumsum(x, 0)", ["torch.randn(77)"], []),
 }  # fmt: skip
+WINDOWS = {
+    "max_pool": ("F.max_pool2d(x * self.p0, 3, 2, 1)", ["torch.randn(2, 3, 9, 10)"],
+                 ["torch.randn(3, 1, 1)"]),
+    "avg_pool": ("F.avg_pool1d(x, 5, 3, 2)", ["torch.randn(2, 3, 25)"], []),
+    "counted_pool": ("F.avg_pool2d(x, 3, 2, 1, ceil_mode=True, count_include_pad=False)",
+                     ["torch.randn(2, 3, 8, 9)"], []),
+    "deep_pool": ("F.max_pool3d(x, 2, 2, 1, 2)", ["torch.randn(2, 3, 6, 7, 8)"], []),
+}  # fmt: skip
+PLACES = {"row_places": ("x.argmax(-1), x.min(-1, keepdim=True).indices", [X], [])}
+PLANES = {
+    "group_norm": ("F.group_norm(x, 2, self.p0, self.p1)", ["torch.randn(3, 8, 5)"],
+                   ["torch.randn(8)", "torch.randn(8)"]),
+    "batch_statistics": ("F.batch_norm(x, None, None, self.p0, self.p1, training=True)",
+                         ["torch.randn(4, 3, 5, 2)"], ["torch.randn(3)", "torch.randn(3)"]),
+    "outer_and_inner": ("x.sum((0, 2)) * 2", ["torch.randn(4, 3, 5)"], []),
+    "padded": ("F.pad(x, (1, 2, 1, 0)).amax((0, 2))", ["torch.randn(3, 4, 5)"], []),
+}  # fmt: skip
+COLUMNS = {
+    "column_sum": ("x.sum(0)", [X], []),
+    "two_axes": ("x.mean((0, 1)) + y", ["torch.randn(3, 4, 5)", "torch.randn(5)"], []),
+    "middle_softmax": ("torch.softmax(x * self.p0, 1)", ["torch.randn(2, 3, 4, 5)"],
+                       ["torch.randn(3, 1, 1)"]),
+    "column_std": ("x.std(1), x.var(1, correction=0, keepdim=True)", ["torch.randn(3, 7, 5)"], []),
+    "channel_normalize": ("F.normalize(x, dim=1) * y", ["torch.randn(3, 7, 5)"] * 2, []),
+    "column_logsumexp": ("torch.logsumexp(x, 0)", [X], []),
+    "column_scan": ("torch.cumsum(x, 0) * 2, torch.cumprod(x, 0)", [X], []),
+    "column_places": ("x.argmax(0), x.max(0).values", [X], []),
+    "backwards": ("x.flip(1).cumsum(1).flip(1) + x", ["torch.randn(3, 7, 5)"], []),
+    "exclusive": ("torch.cat((torch.zeros_like(x[:1]), x), 0)[:-1].cumsum(0)", [X], []),
+    "column_loss": ("F.cosine_similarity(x, y, 1).mean()", ["torch.randn(3, 7, 5)"] * 2, []),
+    "transposed": ("x.transpose(0, 1).sum(-1)", [X], []),
+}  # fmt: skip
 CASES = {**POINTWISE, **ROWS, **FLAT}
+OTHER_AXES = {**PLACES, **PLANES, **COLUMNS, **WINDOWS}
 
 TASK = """
 import torch
@@ -211,7 +250,8 @@ def made(folder: Path, body: str, inputs: list[str], held: list[str]) -> Case:
 
 @pytest.fixture(scope="module")
 def cases(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Case]:
-    return {name: made(tmp_path_factory.mktemp(name), *case) for name, case in CASES.items()}
+    every = {**CASES, **OTHER_AXES}
+    return {name: made(tmp_path_factory.mktemp(name), *case) for name, case in every.items()}
 
 
 @pytest.fixture(scope="module")
@@ -222,8 +262,8 @@ def kernels(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EVOKERNEL_HOME", str(tmp_path_factory.mktemp("home")))
         body = ""
-        for name, case in cases.items():
-            program = lower(case.graph)
+        for name in CASES:
+            program = lower(cases[name].graph)
             forms: tuple[emit.Form, ...] = ("scalar",)
             if vector_problem(program) is None:
                 forms = ("scalar", "vector")
@@ -293,7 +333,9 @@ def swept(program: Program, sweep: Pass, form: emit.Form) -> list[str]:
             text.append(fold.step(f"acc{i}_", block.names[emit_arg(program, i)], count))
         for n in outputs:
             value = block.names[program.outputs[n].value]
-            text.append(emit.store(form, f"{output_row(program, n)} + c", value, count))
+            step = (program.outputs[n].walk or program.domain.in_order).step
+            target = emit.place(output_row(program, n), "c", step)
+            text.append(emit.store(form, target, value, count, step=step))
         return text
 
     cols = program.domain.cols
@@ -315,17 +357,48 @@ def emit_arg(program: Program, reduction: int) -> int:
 
 
 def evaluate(program: Program, operands: list[torch.Tensor]) -> list[torch.Tensor]:
-    """What the program means, with every value as a [rows, cols] tensor in the operands' dtype."""
+    """What the program means, every value as a [rows, lines, cols] tensor in double precision."""
     values: list[torch.Tensor] = []
     for value in program.values:
         values.append(meaning(program, value, values, operands))
     results = []
     for output in program.outputs:
-        level, result = program.values[output.value].level, values[output.value]
-        if level is not Level.ELEMENT:
-            result = result[:, 0] if level is Level.ROW else result[0, 0]
+        level, found = program.values[output.value].level, values[output.value]
+        if level is Level.ELEMENT:
+            result = torch.empty(program.domain.size, dtype=found.dtype)
+            result[places(program, output.walk or program.domain.in_order)] = found
+        elif level is Level.ROW:
+            result = found[:, 0] if program.domain.across else found[:, 0, 0]
+        else:
+            result = found[0, 0, 0]
         results.append(result.reshape(output.shape))
     return results
+
+
+def places(program: Program, walk: Walk) -> torch.Tensor:
+    """The number that a walk gives at each row, line and column."""
+    domain = program.domain
+
+    def along(sizes: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
+        count = below = math.prod(sizes)
+        found = torch.zeros(count, dtype=torch.int64)
+        for size, stride in zip(sizes, strides, strict=True):
+            below //= size
+            found += torch.arange(count) // below % size * stride
+        return found
+
+    rows, lines = along(domain.outer, walk.strides), along(domain.depth, walk.depth)
+    columns = walk.offset + torch.arange(domain.cols) * walk.step
+    return rows[:, None, None] + lines[:, None] + columns
+
+
+def loaded(program: Program, access: Access, flat: torch.Tensor) -> torch.Tensor:
+    index = places(program, access).clamp(0, flat.numel() - 1)  # pools never use what is beyond
+    inside = torch.ones_like(index, dtype=torch.bool)
+    for guard in access.guards:
+        place = places(program, guard.walk)
+        inside &= (place >= 0) & (place < guard.size)
+    return flat[index].masked_fill(~inside, 0)
 
 
 UNARY: dict[str, Any] = {
@@ -347,23 +420,20 @@ UNARY: dict[str, Any] = {
 def meaning(
     program: Program, value: Value, values: list[torch.Tensor], operands: list[torch.Tensor]
 ) -> torch.Tensor:
-    rows, cols = program.domain.rows, program.domain.cols
+    domain = program.domain
+    shape = (domain.rows, domain.lines, domain.cols)
     match value:
         case Constant():
             dtype = getattr(torch, value.dtype)
             wide = torch.float64 if dtype == torch.float32 else dtype
-            return torch.full((rows, cols), value.number, dtype=wide)
-        case Load() | Pick():
-            flat, access = operands[value.access.source].reshape(-1), value.access
-            index = torch.full((rows, 1), access.offset)
-            below = rows
-            for size, stride in zip(program.domain.outer, access.strides, strict=True):
-                below //= size
-                index += (torch.arange(rows) // below % size)[:, None] * stride
-            if isinstance(value, Load):
-                return flat[index + torch.arange(cols) * access.step]
+            return torch.full(shape, value.number, dtype=wide)
+        case Load():
+            return loaded(program, value.access, operands[value.access.source].reshape(-1))
+        case Pick():
+            flat = operands[value.access.source].reshape(-1)
             column = values[value.index]
-            return flat[index + torch.where((column >= 0) & (column < cols), column, 0)]
+            first = places(program, value.access)[..., :1]
+            return flat[first + torch.where((column >= 0) & (column < domain.cols), column, 0)]
         case Map(op="cast"):
             (arg,) = (values[a] for a in value.args)
             wide = "float64" if value.dtype == "float32" else value.dtype
@@ -373,12 +443,19 @@ def meaning(
             return function(*(values[a] for a in value.args))
         case Reduce():
             arg = values[value.arg]
-            level = program.values[value.arg].level
-            if level is Level.ELEMENT:
-                return reduced(value.op, arg, 1).expand(rows, cols)
-            return reduced(value.op, arg, 0).expand(rows, cols)
+            for guard in value.guards:
+                place = places(program, guard.walk)
+                neutral = -math.inf if value.op == "max" else 0
+                arg = arg.masked_fill((place < 0) | (place >= guard.size), neutral)
+            if program.values[value.arg].level is Level.ELEMENT:
+                inner = arg.transpose(1, 2) if domain.across else arg.flatten(1)[:, None]
+                return reduced(value.op, inner, 2).transpose(1, 2).expand(shape)
+            return reduced(
+                value.op, arg[:, :1, : None if domain.across else 1].flatten(), 0
+            ).expand(shape)
         case Scan():
-            scan = getattr(torch, f"cum{value.op}")(values[value.arg], 1)
+            axis = 1 if domain.across else 2
+            scan = getattr(torch, f"cum{value.op}")(values[value.arg], axis)
             return scan if isinstance(scan, torch.Tensor) else scan.values
     raise AssertionError(value)
 
@@ -389,7 +466,7 @@ def reduced(op: str, x: torch.Tensor, axis: int) -> torch.Tensor:
     return result
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", [*CASES, *OTHER_AXES])
 def test_a_program_means_its_reference(name: str, cases: dict[str, Case]) -> None:
     case = cases[name]
     program = lower(case.graph)
@@ -460,7 +537,15 @@ def test_special_values_follow_the_reference(
 
 
 @pytest.mark.parametrize(
-    ("names", "kind"), [(POINTWISE, "pointwise"), (ROWS, "rows"), (FLAT, "flat")]
+    ("names", "kind"),
+    [
+        (POINTWISE, "pointwise"),
+        (ROWS, "rows"),
+        (FLAT, "flat"),
+        (PLANES, "planes"),
+        (COLUMNS, "columns"),
+        (WINDOWS, "windows"),
+    ],
 )
 def test_kinds(names: dict[str, Any], kind: str, cases: dict[str, Case]) -> None:
     assert {lower(cases[name].graph).kind for name in names} == {kind}

@@ -282,7 +282,7 @@ def test_an_operator_without_template_is_named_at_once(proposer, body, word):
         proposer.check(task, graph, "cpp")
     assert time.monotonic() - began < 3
     assert "--model" in str(refused.value)
-    assert "--start FILE" in str(refused.value)
+    assert "--model NAME" in str(refused.value)
 
 
 def test_a_task_without_graph_and_other_backends_are_refused(softmax, proposer):

@@ -6,8 +6,11 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from evokernel.bench.correctness import compare
+from evokernel.bench.tolerance import limits
 from evokernel.jit import CppModule, cpp_module
 from evokernel.proposers.templates.header import preamble, sections
+from evokernel.task import Tolerance
 
 INFINITY, NAN = float("inf"), float("nan")
 SMALLEST = 2.0**-149
@@ -58,6 +61,15 @@ TAILS = {
 of a float there, in torch as well (1 + exp(88.8) is infinite), and without fused multiply-add a
 square in an exponent loses its last digits."""
 
+SHORT: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], int]] = {
+    "exp_short": (torch.exp, 2),
+    "sigmoid_short": (torch.sigmoid, 3),
+    "silu_short": (F.silu, 4),
+    "gelu_tanh_short": (REFERENCES["gelu_tanh"], 24),
+    "gelu_short": (REFERENCES["gelu"], 3),
+}
+"""References of the functions without the ends of their range, and bounds as above."""
+
 PAIRS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "maximum": torch.maximum,
     "minimum": torch.minimum,
@@ -95,6 +107,33 @@ void chosen(const float* x, const float* y, float* z, int64_t n) {
 }
 void number(float x, float* y) { store(y, V(x)); }
 void aligned(const float* x, float* y) { stream(y, load(x)); stream_fence(); }
+void mirrored(const float* x, float* y, int64_t n) {
+  if (n == LANES) store_back(y + n - 1, load_back(x + n - 1));
+  else if (n > 0) store_back_first(y + n - 1, load_back_first(x + n - 1, n), n);
+}
+void turned_round(const float* x, float* y) { store(y, load_back(x + LANES - 1)); }
+void inside(const float* x, float* y, int64_t k, int64_t size) {
+  store(y, load_inside<1>(x + k, k, size, LANES));
+}
+void apart(const float* x, float* y) {
+  store(y, load_apart<2>(x, LANES)), store(y + LANES, load_apart<3>(x, LANES));
+}
+void wide(const float* x, double* y) {
+  const V v = load(x);
+  store_wide(y, load_wide(y) + v);
+  store(const_cast<float*>(x), narrow(load_wide(y) * v));
+}
+void places(const float* x, int64_t n, int64_t* y) {
+  const V low_end = -__builtin_inff(), high_end = __builtin_inff();
+  V best[2] = {low_end, low_end}, least[2] = {high_end, high_end};
+  Ints at[2] = {same_place(0), same_place(0)}, low[2] = {same_place(0), same_place(0)};
+  for (int64_t c = 0; c < n; c += LANES) {
+    const int u = c / LANES % 2;
+    keep_above(best[u], at[u], load(x + c), places_from(c));
+    keep_below(least[u], low[u], load(x + c), places_from(c));
+  }
+  y[0] = place_above(best, at, 2), y[1] = place_below(least, low, 2);
+}
 void folded(const float* x, float* y) {
   const V v = load(x);
   y[0] = reduce_sum(v), y[1] = reduce_prod(v), y[2] = reduce_max(v), y[3] = reduce_min(v);
@@ -119,7 +158,7 @@ void scanned(const float* x, float* y) {
 )
 def module(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> CppModule:
     """Everything in one file, as wide as this machine and with the four lanes of any machine."""
-    body = "".join(UNARY.format(name=name) for name in REFERENCES)
+    body = "".join(UNARY.format(name=name) for name in (*REFERENCES, *SHORT))
     body += "".join(PAIR.format(name=name) for name in PAIRS) + MOVES
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("EVOKERNEL_HOME", str(tmp_path_factory.mktemp("home")))
@@ -176,6 +215,51 @@ def test_special_values_follow_torch(name: str, module: CppModule) -> None:
     torch.testing.assert_close(result, expected, rtol=1e-6, atol=2e-45, equal_nan=True)
 
 
+@pytest.mark.parametrize("name", SHORT)
+def test_short_functions_are_accurate_away_from_the_ends(name: str, module: CppModule) -> None:
+    x = sweep()
+    x = x[(x.abs() < 85) & (x.abs() > NORMAL)]
+    result = torch.full_like(x, 7)
+    reference, ulps = SHORT[name]
+    expected = reference(x.double())
+
+    getattr(module, f"{name}_all")(x, result, x.numel())
+
+    size = expected.abs()
+    limit = ulps * 2.0 ** (torch.floor(torch.log2(size.clamp(min=NORMAL))) - 23)
+    if name == "gelu_short":  # a rational function, as good as its comment says
+        limit = limit.maximum(torch.where(x.abs() < 1.5, 3.2e-7, 1.2e-6))
+    if name == "gelu_tanh_short":  # its exponential overflows where the result is next to nothing
+        limit = limit.maximum(torch.where(size < 1e-6, 2e-5 * size + 1e-36, 0.0))
+    worst = (result.double() - expected).abs() / limit
+    assert worst.max() <= 1, f"{worst.max()} of the limit at {x[worst.argmax()]}"
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_short_functions_end_as_they_should(name: str, module: CppModule) -> None:
+    x = torch.tensor([NAN, INFINITY, -INFINITY, 0.0, 88.0, -100.0, 200.0, -200.0])
+    result = torch.full_like(x, 7)
+    ours = {"gelu_short": F.gelu, "gelu_tanh_short": REFERENCES["gelu_tanh"]}
+    expected = ours.get(name, SHORT[name][0])(x)
+
+    getattr(module, f"{name}_all")(x, result, x.numel())
+
+    torch.testing.assert_close(result, expected, rtol=2e-6, atol=2e-6, equal_nan=True)
+
+
+def test_small_results_of_gelu_satisfy_the_oracle(module: CppModule) -> None:
+    """Rows of nothing but small results: no large neighbour lends its scale."""
+    starts = torch.linspace(-6, 0, 97)[:-1]
+    x = starts[:, None] + torch.linspace(0, 6 / 96, 257)[None, :]
+    result = torch.full_like(x, 7)
+    exact = REFERENCES["gelu"](x.double())
+
+    module.gelu_all(x, result, x.numel())
+
+    allowed = limits(F.gelu(x), exact, Tolerance(), depth=1, follow=True)
+    assert compare(allowed, result).worst_ratio <= 1
+
+
 @pytest.mark.parametrize("name", PAIRS)
 def test_pairs_follow_torch(name: str, module: CppModule) -> None:
     some = torch.tensor([0.0, -1.5, 1.5, 2.0, INFINITY, -INFINITY, NAN, 7.25, -7.25, 1e-3])
@@ -224,6 +308,63 @@ def test_streaming_stores(module: CppModule) -> None:
     place = (-target.data_ptr() // 4) % 16
     module.aligned(x[start:], target[place:])
     assert torch.equal(target[place : place + module.lanes()], x[start : start + module.lanes()])
+
+
+def test_vectors_run_backwards(module: CppModule) -> None:
+    lanes = module.lanes()
+    x = torch.randn(lanes)
+    result = torch.empty(lanes)
+    module.turned_round(x, result)
+    assert torch.equal(result, x.flip(0))
+    for n in range(lanes + 1):
+        result = torch.zeros(lanes)
+        module.mirrored(x, result, n)
+        assert torch.equal(result, torch.where(torch.arange(lanes) < n, x, 0))
+
+
+@pytest.mark.parametrize("size", [0, 1, 5, 40])
+def test_padded_vectors_read_zeros_outside(size: int, module: CppModule) -> None:
+    lanes = module.lanes()
+    x = torch.randn(40)
+    for k in range(-lanes - 1, size + 2):
+        result = torch.full((lanes,), 7.0)
+        module.inside(x, result, k, size)
+        index = torch.arange(k, k + lanes)
+        is_inside = (index >= 0) & (index < size)
+        assert torch.equal(result, torch.where(is_inside, x[index.clamp(0, 39)], 0)), k
+
+
+def test_columns_that_lie_apart(module: CppModule) -> None:
+    lanes = module.lanes()
+    x = torch.randn(3 * lanes)
+    result = torch.empty(2 * lanes)
+    module.apart(x, result)
+    assert torch.equal(result[:lanes], x[: 2 * lanes : 2])
+    assert torch.equal(result[lanes:], x[::3])
+
+
+def test_sums_in_double(module: CppModule) -> None:
+    lanes = module.lanes()
+    x, total = torch.randn(lanes), torch.randn(lanes, dtype=torch.float64) * 1e-9
+    own, expected = x.clone(), total + x.double()
+    module.wide(own, total)
+    assert torch.equal(total, expected)
+    assert torch.equal(own, (expected * x.double()).float())
+
+
+TIES = {9: 99.0, 30: 99.0, 1: -99.0, 33: -99.0}
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, TIES, {20: NAN, 7: NAN}, dict.fromkeys(range(64), -INFINITY)]
+)
+def test_places_of_extrema(changes: dict[int, float], module: CppModule) -> None:
+    x = torch.randn(64)
+    for place, value in changes.items():
+        x[place] = value
+    result = torch.empty(2, dtype=torch.int64)
+    module.places(x, 64, result)
+    assert result.tolist() == [int(x.argmax()), int(x.argmin())]
 
 
 @pytest.mark.parametrize("nan", [None, 0, 2, -1])

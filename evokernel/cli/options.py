@@ -43,6 +43,7 @@ def _policy(value: str | None) -> str | None:
 
 BACKENDS = get_args(BackendName)
 
+
 def tune_budget(no_tune: bool, text: str) -> "TuneConfig":
     """What the search among declared values may spend.
 
@@ -109,6 +110,35 @@ Policy = Annotated[
         help="How memory chooses what to show: none, random, similarity or evokernel.  "
         "[default: evokernel]",
     ),
+]
+Model = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="A model writes the candidates: PROVIDER/NAME, such as openai/gpt-5; any name with "
+        "--base-url.  [default: the built-in templates]",
+    ),
+]
+BaseUrl = Annotated[
+    str | None,
+    typer.Option(metavar="URL", help="Address of a model server, e.g. http://localhost:8000/v1."),
+]
+ApiKeyEnv = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="Environment variable that holds the model's key.  [default: the provider's usual]",
+    ),
+]
+Usd = Annotated[
+    float | None, typer.Option(metavar="X", help="US dollars that a model may cost at most.")
+]
+Tokens = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="N", help="Tokens, of prompts and replies, to spend at most."),
+]
+Timeout = Annotated[
+    float, typer.Option(min=1, metavar="S", help="Seconds that a model's reply may take.")
 ]
 NoTune = Annotated[
     bool, typer.Option("--no-tune", help="Take declared values (`TUNE`) as they stand.")

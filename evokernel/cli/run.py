@@ -44,6 +44,12 @@ def run(
         typer.Option(metavar="FILE", help="A kernel of your own to start from; may be repeated."),
     ] = None,
     memory: options.MemoryOrNone = None,
+    model: options.Model = None,
+    base_url: options.BaseUrl = None,
+    api_key_env: options.ApiKeyEnv = None,
+    usd: options.Usd = None,
+    tokens: options.Tokens = None,
+    timeout: options.Timeout = 600,
     policy: options.Policy = None,
     no_tune: options.NoTune = False,
     tune_budget: options.TuneBudget = "",
@@ -59,10 +65,11 @@ def run(
 
     Example: evokernel run softmax my_task.py --attempts 8
     """
+    Example: evokernel run my_task.py --model openai/gpt-5 --usd 2
     parts = {
         "backend": backend,
         "runs": runs_dir,
-        "budget": {"attempts": attempts, "minutes": minutes},
+        "budget": {"attempts": attempts, "minutes": minutes, "usd": usd, "tokens": tokens},
         "search": {"width": width, "depth": depth, "seed": seed, "start": tuple(start or ())},
         "memory": _memory(memory, policy),
         "bench": {
@@ -71,6 +78,11 @@ def run(
             "tune": options.tune_budget(no_tune, tune_budget),
         },
     }
+        **_proposer(
+            model,
+            {"base_url": base_url, "api_key_env": api_key_env, "timeout_s": timeout},
+            {"usd": usd, "tokens": tokens, "base-url": base_url, "api-key-env": api_key_env},
+        ),
     configs = [_config(task=_task(task), **parts) for task in tasks]
     ends = [_end(config, as_json, is_only=len(configs) == 1) for config in configs]
     if len(ends) > 1 and not as_json:
@@ -173,6 +185,24 @@ def _task(where: str) -> str:
 
 
 def _memory(memory: str | None, policy: str | None) -> dict[str, Any]:
+def _proposer(
+    model: str | None, settings: dict[str, object], about_models: dict[str, object]
+) -> dict[str, Any]:
+    """Who writes the candidates; a model's name, key and address are checked before all else."""
+    if model is None:
+        if alone := [name for name, value in about_models.items() if value is not None]:
+            raise ConfigError(
+                f"`--{alone[0]}` is about a model, and none is named: expected `--model NAME` with "
+                "it, such as `--model openai/gpt-5`"
+            )
+        return {}
+    from evokernel.config import ModelConfig
+    from evokernel.proposers.llm.access import access
+
+    access(model, ModelConfig.model_validate(settings))
+    return {"proposer": model, "model": settings}
+
+
     from evokernel.config import home
 
     if memory == "none":

@@ -10,6 +10,7 @@ from evokernel.cli.board import change_of
 from evokernel.cli.wording import counted, duration, folded, milliseconds, times, with_interval
 from evokernel.record import RunRecord
 from evokernel.record.outcome import BASELINES, FASTER, SAME, SLOWER, Outcome
+from evokernel.record.spending import spending
 
 
 class Summary:
@@ -72,12 +73,20 @@ class Summary:
     def _facts(self) -> list[tuple[str, str]]:
         spent = f"{counted(len(self._attempts), 'attempt')} in {duration(self._found.seconds)}"
         ending = [
+            *self._model(),
             ("run", f"{spent}; {self._reason or 'it was interrupted'}"),
             ("folder", f"{self._record.path}"),
         ]
         if self._best is None:
             return [*self._failures(), *ending]
         return [*self._comparisons(), *self._kernel_facts(), ("kernel", f"{self._kernel}"), *ending]
+
+    def _model(self) -> list[tuple[str, str]]:
+        """Which model wrote the candidates, and what its replies cost."""
+        name = self._found.record.config.proposer
+        if name == "templates":
+            return []
+        return [("model", f"{name}: {spending(self._found.record).in_words()}")]
 
     def _failures(self) -> list[tuple[str, str]]:
         """What became of attempts none of which passed."""

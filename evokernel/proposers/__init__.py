@@ -1,6 +1,6 @@
 """Owns the contract of those who write candidates: what they are shown and what they hand back."""
 
-from typing import Protocol
+from typing import Literal, Protocol
 
 from evokernel.attempt import Attempt, Backend, Proposal, Stage
 from evokernel.frozen import Frozen
@@ -24,11 +24,17 @@ class Request(Frozen):
     parents: tuple[Attempt, ...] = ()
     """Draft: the failed attempt to repair, if any. Refine: one start point, or two to recombine."""
     children: tuple[Attempt, ...] = ()
-    """Attempts already made from the first parent."""
+    """Attempts already made from the first parent; for a draft from nothing, earlier ones."""
     tried: tuple[str, ...] = ()
     """Hashes of every candidate of this run: proposing one of them again is useless."""
     shown: tuple[Experience, ...] = ()
     """What memory brought back, best first."""
+    machine: tuple[str, ...] = ()
+    """Facts about the device, one a line, for people and models."""
+    baselines: dict[str, float] = {}
+    """The times to beat by name, milliseconds."""
+    contract: Literal["own_kernels_only", "library_allowed"] = "own_kernels_only"
+    """What a candidate may call."""
 
 
 class Exhausted(Exception):
@@ -45,7 +51,7 @@ class Proposer(Protocol):
         """Refuse a task that cannot be served, before anything is compiled.
 
         Raises:
-            NoTemplate: names the operator that is missing and what to do instead.
+            UsageError: names what is missing and what to do instead.
         """
 
     def propose(self, request: Request) -> Proposal:
@@ -53,4 +59,5 @@ class Proposer(Protocol):
 
         Raises:
             Exhausted: nothing new is left to propose.
+            ModelError: the model could not be asked; the step stays open.
         """

@@ -26,6 +26,7 @@ from evokernel.evaluation import Evaluation, Profile, Promotion, Status
 from evokernel.opgraph import OpGraph
 from evokernel.proposers import Exhausted, Request
 from evokernel.task import Task
+from evokernel.testing.chat import ChatAnswer, ChatServer
 from evokernel.testing.kernels import (
     COMPILE_MS,
     EAGER_MS,
@@ -44,6 +45,8 @@ __all__ = [
     "EAGER_MS",
     "TECHNIQUES",
     "CallLog",
+    "ChatAnswer",
+    "ChatServer",
     "FakeClock",
     "FakeEvaluator",
     "Script",

@@ -1,12 +1,12 @@
-"""Owns where values lie in memory: the kernel's parameters and the pointers of a row."""
+"""Owns where values lie in memory: the kernel's parameters and the pointers of a row or line."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from evokernel.frozen import Frozen
-from evokernel.proposers.templates.expressions import Access, Load, Pick, Program
+from evokernel.proposers.templates.expressions import Access, Load, Pick, Program, Walk
 from evokernel.proposers.templates.literals import C_TYPES
 
 
@@ -26,69 +26,108 @@ def parameters(program: Program) -> tuple[Parameter, ...]:
 
 
 def pointer(program: Program, access: Access) -> str:
-    """The name that `pointers` gives to where a row of this access begins."""
+    """The name that `pointers` or `line_pointers` gives to where this access begins."""
     source = program.sources[access.source]
     if not _moves(access):
         return source.name
-    others = [a for a in _row_accesses(program) if a.source == access.source]
+    by_line = any(access.depth)
+    others = [a for a in _accesses(program, by_line) if a.source == access.source]
     number = others.index(access)
-    return f"{source.name}_row{number + 1 if number else ''}"
+    return f"{source.name}_{'line' if by_line else 'row'}{number + 1 if number else ''}"
 
 
-def _row_accesses(program: Program) -> list[Access]:
-    """Accesses that need a pointer per row, each once, in order."""
-    found: dict[Access, None] = {}
-    for value in program.values:
-        if isinstance(value, Load | Pick) and value.access.step == 1 and _moves(value.access):
-            found[value.access] = None
-    return list(found)
+def _accesses(program: Program, by_line: bool) -> list[Access]:
+    """Accesses that need a pointer per row, or one per line, each once, in order."""
+    all_ = [v.access for v in program.values if isinstance(v, Load | Pick)]
+    moving = (a for a in all_ if a.step and _moves(a) and any(a.depth) == by_line)
+    return list(dict.fromkeys(moving))
 
 
 def _moves(access: Access) -> bool:
-    return access.offset != 0 or any(access.strides)
+    return access.offset != 0 or any(access.strides) or any(access.depth)
 
 
 def pointers(program: Program, row: str = "r") -> tuple[str, ...]:
     """Statements that a row begins with: one pointer per access that differs between rows."""
-    lines: list[str] = []
-    for access in _row_accesses(program):
+    starts = _starts(program, by_line=False, row=row, line="")
+    return tuple(f"{start.type} {start.name} = {start.place};" for start in starts)
+
+
+class Start(Frozen):
+    """Where a line begins in a tensor."""
+
+    name: str
+    type: str
+    """Of the pointer, in C++."""
+    place: str
+    """C++ expression."""
+
+
+def line_starts(
+    program: Program, row: str = "r", line: str | Sequence[str] = "d"
+) -> tuple[Start, ...]:
+    """One pointer per access that differs between the lines of a row.
+
+    Args:
+        program: The program.
+        row: The row's number, as a C++ expression.
+        line: The line's number, or its indices along the axes of `domain.depth`.
+    """
+    return tuple(_starts(program, by_line=True, row=row, line=line))
+
+
+def _starts(
+    program: Program, *, by_line: bool, row: str, line: str | Sequence[str]
+) -> Iterator[Start]:
+    for access in _accesses(program, by_line):
         source = program.sources[access.source]
-        start = element(program, access, row)
-        name = pointer(program, access)
-        lines.append(f"const {C_TYPES[source.dtype]}* {name} = {source.name} + {start};")
-    return tuple(lines)
+        yield Start(
+            name=pointer(program, access),
+            type=f"const {C_TYPES[source.dtype]}*",
+            place=f"{source.name} + {element(program, access, row, line)}",
+        )
 
 
-def element(program: Program, access: Access, row: str = "r") -> str:
-    """The index of a row's first element, as a C++ expression of the row's number."""
-    terms = [] if access.offset == 0 else [str(access.offset)]
-    for begin, end, stride in _axes(program.domain.outer, access.strides):
-        index = _axis_index(program.domain.outer, begin, end, row)
-        terms.append(index if stride == 1 else f"{index} * {stride}")
+def element(program: Program, walk: Walk, row: str = "r", line: str | Sequence[str] = "d") -> str:
+    """Where the first column of a row's line is, as a C++ expression of their numbers."""
+    terms = [] if walk.offset == 0 else [str(walk.offset)]
+    terms += _terms(program.domain.outer, walk.strides, row)
+    if isinstance(line, str):
+        terms += _terms(program.domain.depth, walk.depth, line)
+    else:
+        for index, stride in zip(line, walk.depth, strict=True):
+            terms += _terms((1,), (stride,), index)
     return " + ".join(terms) or "0"
 
 
-def _axes(outer: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int, int]]:
-    """Runs [begin, end) of outer axes that an access walks evenly, with their innermost stride."""
+def _terms(sizes: Sequence[int], strides: Sequence[int], index: str) -> Iterator[str]:
+    for begin, end, stride in _axes(sizes, strides):
+        place = _axis_index(sizes, begin, end, index)
+        yield place if stride == 1 else f"{place} * {stride}"
+
+
+def _axes(sizes: Sequence[int], strides: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Runs [begin, end) of axes that are walked evenly, with their innermost stride."""
     runs: list[tuple[int, int, int]] = []
     for axis, stride in enumerate(strides):
         if stride == 0:
             continue
-        if runs and runs[-1][1] == axis and runs[-1][2] == stride * outer[axis]:
+        if runs and runs[-1][1] == axis and runs[-1][2] == stride * sizes[axis]:
             runs[-1] = (runs[-1][0], axis + 1, stride)
         else:
             runs.append((axis, axis + 1, stride))
     return runs
 
 
-def _axis_index(outer: Sequence[int], begin: int, end: int, row: str) -> str:
-    below = math.prod(outer[end:])
+def _axis_index(sizes: Sequence[int], begin: int, end: int, index: str) -> str:
+    below = math.prod(sizes[end:])
     # C++ reads `a / b % c * d` from the left, which is what is meant.
-    text = row if below == 1 else f"{row} / {below}"
-    return text if begin == 0 else f"{text} % {math.prod(outer[begin:end])}"
+    text = index if below == 1 else f"{index} / {below}"
+    return text if begin == 0 else f"{text} % {math.prod(sizes[begin:end])}"
 
 
-def output_row(program: Program, output: int, row: str = "r") -> str:
-    """Where row `r` of an ELEMENT output begins, as a C++ expression."""
-    name = program.outputs[output].name
-    return f"{name} + {row} * {program.domain.cols}" if program.domain.outer else name
+def output_row(program: Program, output: int, row: str = "r", line: str = "d") -> str:
+    """Where a row (or one of its lines) of an ELEMENT output begins, as a C++ expression."""
+    found = program.outputs[output]
+    start = element(program, found.walk or program.domain.in_order, row, line)
+    return found.name if start == "0" else f"{found.name} + {start}"

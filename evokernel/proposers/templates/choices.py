@@ -9,7 +9,9 @@ from pydantic import ValidationError
 
 from evokernel.frozen import Frozen
 
-Family = Literal["elementwise", "rows", "flat"]
+Family = Literal[
+    "elementwise", "rows", "flat", "planes", "columns", "windows", "contraction", "sequence"
+]
 Value = str | int
 Needs = dict[str, tuple[Value, ...]]
 

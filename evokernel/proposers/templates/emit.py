@@ -26,6 +26,7 @@ from evokernel.frozen import Frozen
 from evokernel.proposers.templates.addressing import element, pointer
 from evokernel.proposers.templates.expressions import (
     Constant,
+    Inside,
     Level,
     Load,
     Map,
@@ -33,6 +34,7 @@ from evokernel.proposers.templates.expressions import (
     Program,
     Reduce,
     Scan,
+    Value,
     arguments,
 )
 from evokernel.proposers.templates.folds import Form, carry_type, combination
@@ -53,15 +55,27 @@ class Block(Frozen):
     literal."""
 
 
-def vector_problem(program: Program) -> str | None:
-    """Why the vector form cannot express the program's elements; None if it can."""
-    for value in program.values:
-        if value.level is not Level.ELEMENT:
-            continue
-        if value.dtype not in ("float32", "bool"):
-            return f"`{value.name}` has dtype {value.dtype}"
-        if isinstance(value, Map) and not OPERATORS[value.op].vector:
-            return f"`{value.op}` has no vector form"
+def vector_problem(program: Program, values: Iterable[int] | None = None) -> str | None:
+    """Why the vector form cannot express values; None if it can.
+
+    Args:
+        program: The program.
+        values: Which values; None for all elements.
+    """
+    if values is None:
+        found = [v for v in program.values if v.level is Level.ELEMENT]
+    else:
+        found = [program.values[i] for i in values]
+    return next((problem for value in found if (problem := _problem(value))), None)
+
+
+def _problem(value: Value) -> str | None:
+    if value.dtype not in ("float32", "bool"):
+        return f"`{value.name}` has dtype {value.dtype}"
+    if isinstance(value, Map) and not OPERATORS[value.op].vector:
+        return f"`{value.op}` has no vector form"
+    if isinstance(value, Load) and not _is_straight(value):
+        return f"`{value.name}` is read in an order that vectors do not have"
     return None
 
 
@@ -71,6 +85,7 @@ def store(
     value: str,
     count: str = "",
     streaming: bool = False,
+    step: int = 1,
 ) -> str:
     """A statement that stores one element or one vector.
 
@@ -81,12 +96,38 @@ def store(
         count: Vector form only: name of the number of elements of a rest.
         streaming: Vector form, floats only: bypass the caches; `target` must then be aligned to
             the vector, and `stream_fence()` must follow the loop.
+        step: Distance between elements; -1 for a row that is written from its end.
     """
     if form == "scalar":
         return f"*({target}) = {value};"
+    if step == -1:
+        return f"{_call('store_back', [target, value], count)};"
     if streaming and not count:
         return f"stream({target}, {value});"
     return f"{_call('store', [target, value], count)};"
+
+
+def within(program: Program, guard: Inside, row: str = "r", column: str = "c") -> str:
+    """Whether a guard lets a row, line and column pass."""
+    start = element(program, guard.walk, row)
+    index = place(start, column, guard.walk.step) if guard.walk.step else start
+    return f"scalar::within({index}, {guard.size})"
+
+
+def _is_straight(load: Load) -> bool:
+    """Whether vectors can read it: floats in either direction, with one guard of columns."""
+    access = load.access
+    guarded = [g.walk.step for g in access.guards if g.walk.step]
+    if load.dtype == "bool":
+        return access.step in (0, 1) and not access.guards
+    return guarded in ([], [1])
+
+
+def place(base: str, column: str, step: int) -> str:
+    """Pointer expression of a column of a row that begins at `base`."""
+    if step in (0, 1):
+        return f"{base} + {column}"
+    return f"{base} - ({column})" if step == -1 else f"{base} + ({column}) * {step}"
 
 
 def _call(stem: str, args: list[str], count: str) -> str:
@@ -203,14 +244,35 @@ class _Writer:
         return "M" if dtype == "bool" else "V"
 
     def _load(self, value: Load) -> str:
-        if value.access.step == 0:
-            source = self._program.sources[value.access.source]
-            return f"{source.name}[{element(self._program, value.access, self._row)}]"
-        place = pointer(self._program, value.access)
+        text, known = self._read(value)
+        outside = "0" if self._form == "scalar" else "V(0.0f)"
+        for guard in value.access.guards:
+            if guard != known:
+                inside = within(self._program, guard, self._row, self._column)
+                text = f"{inside} ? {text} : {outside}"
+        return text
+
+    def _read(self, value: Load) -> tuple[str, Inside | None]:
+        """The load, and the guard that it looks after itself."""
+        access = value.access
+        if access.step == 0:
+            source = self._program.sources[access.source]
+            return f"{source.name}[{element(self._program, access, self._row)}]", None
+        base = pointer(self._program, access)
+        where = place(base, self._column, access.step)
         if self._form == "scalar":
-            return f"{place}[{self._column}]"
+            return f"{base}[{self._column}]" if access.step == 1 else f"*({where})", None
+        for guard in access.guards:
+            if guard.walk.step:
+                column = f"{element(self._program, guard.walk, self._row)} + {self._column}"
+                args = [where, column, str(guard.size), self._count or "LANES"]
+                return f"load_inside<{access.step}>({', '.join(args)})", guard
+        if access.step > 1:
+            return f"load_apart<{access.step}>({where}, {self._count or 'LANES'})", None
+        if access.step == -1:
+            return _call("load_back", [where], self._count), None
         stem = "load_mask" if value.dtype == "bool" else "load"
-        return _call(stem, [f"{place} + {self._column}"], self._count)
+        return _call(stem, [where], self._count), None
 
     def _pick(self, value: Pick) -> str:
         index = self._names[value.index]
@@ -223,6 +285,11 @@ class _Writer:
         if self._form == "scalar":
             self._lines.append(f"{carry} = {step.format(carry, f'{kind}({arg})')};")
             self._declare(index, f"static_cast<{C_TYPES[value.dtype]}>({carry})")
+            return
+        if self._program.domain.across:  # The lanes are columns, each with a carry of its own.
+            both = combination(value.op, vector=True).format(carry, f"V({arg})")
+            self._lines.append(f"{carry} = {both};")
+            self._declare(index, f"narrow({carry})" if kind == "double" else carry)
             return
         inner = f"{value.name}_run"
         self._lines.append(f"const V {inner} = scan_{value.op}({arg});")

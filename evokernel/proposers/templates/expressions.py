@@ -6,7 +6,7 @@ A program looks at its tensors as a grid of `rows x cols`. Every value lives at 
     ROW       one number per row: row reductions, loads that do not vary along the columns
     SCALAR    one number: constants, one-element tensors, reductions over everything
 
-There are three kinds of program, and each asks for another loop structure (`Program.kind`):
+There are six kinds of program, and each asks for another loop structure (`Program.kind`):
 
     "pointwise"   no reduction, no scan, no pick
     "rows"        reductions ELEMENT -> ROW, and scans along the columns. A reduction ROW -> SCALAR
@@ -14,6 +14,12 @@ There are three kinds of program, and each asks for another loop structure (`Pro
     "flat"        one long row (`domain.outer == ()`): reductions go ELEMENT -> SCALAR and may be
                   cut anywhere into chunks, unless there are scans. Elements may use a SCALAR
                   result again in a later pass
+    "planes"      rows that have several lines of columns each, `domain.depth` of them; reductions
+                  run over all columns of all lines of a row
+    "columns"     as above, but every column is by itself (`domain.across`): reductions and scans
+                  run over the lines, and a ROW value is one number per row and column
+    "windows"     pooling: columns whose lines are the places in a window. They overlap or lie
+                  apart, and some of them may be outside of the tensor (`Reduce.guards`)
 
 A row program needs one or more sweeps over the columns, `Program.passes`; softmax needs three by
 definition: the maximum, the sum, the output. `lowering.lower` makes programs, `emit` turns their
@@ -31,11 +37,12 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from evokernel.frozen import Frozen
+from evokernel.proposers.templates.views import contiguous
 
 Number = bool | int | float
-Reduction = Literal["sum", "prod", "max", "min", "fmax", "fmin", "any", "all"]
+Reduction = Literal["sum", "prod", "max", "min", "fmax", "fmin", "any", "all", "argmax", "argmin"]
 """`max` and `min` give NaN if any is NaN; `fmax` and `fmin` may ignore NaN because it shows
-elsewhere."""
+elsewhere. `argmax` and `argmin` give the place of the first extremum, NaN being one."""
 
 
 class Level(IntEnum):
@@ -53,7 +60,13 @@ class Domain(Frozen):
     """Sizes of the row axes, adjacent axes merged wherever every load allows it; empty for one
     row."""
     cols: int
-    """Length of a row."""
+    """Length of a row, or of each of its lines."""
+    depth: tuple[int, ...] = ()
+    """Sizes of the axes of a row's lines, merged in the same way; empty for one line."""
+    across: bool = False
+    """Whether reductions run over a row's lines only, not over columns."""
+    windows: bool = False
+    """Whether a row's lines are the places in a window that moves over a tensor."""
 
     @property
     def rows(self) -> int:
@@ -61,9 +74,26 @@ class Domain(Frozen):
         return math.prod(self.outer)
 
     @property
+    def lines(self) -> int:
+        """Lines of columns in a row."""
+        return math.prod(self.depth)
+
+    @property
+    def results(self) -> int:
+        """Numbers that a reduction gives."""
+        return self.rows * (self.cols if self.across else 1)
+
+    @property
     def size(self) -> int:
         """Number of elements."""
-        return self.rows * self.cols
+        return self.rows * self.lines * self.cols
+
+    @cached_property
+    def in_order(self) -> Walk:
+        """Where a contiguous tensor has the grid's elements."""
+        strides = contiguous((*self.outer, *self.depth, self.cols))
+        rows = len(self.outer)
+        return Walk(strides=strides[:rows], depth=strides[rows:-1], step=strides[-1])
 
 
 class Source(Frozen):
@@ -82,17 +112,41 @@ class Source(Frozen):
     """`float32`, `bool`, `int64`, ..."""
 
 
-class Access(Frozen):
-    """Where a load reads: `source[offset + sum(index[d] * strides[d]) + column * step]`."""
+class Walk(Frozen):
+    """A sum over the indices of a grid: `offset + row + line + column * step`."""
+
+    offset: int = 0
+    """Not zero for the second half of a split row."""
+    strides: tuple[int, ...] = ()
+    """One per axis of `Domain.outer`; 0 where the tensor is broadcast."""
+    depth: tuple[int, ...] = ()
+    """One per axis of `Domain.depth`."""
+    step: int = 0
+    """Distance between columns."""
+
+
+class Inside(Frozen):
+    """True where a walk is within [0, size)."""
+
+    walk: Walk
+    size: int
+
+
+class Access(Walk):
+    """Where a load reads: `source[walk]`, in elements."""
 
     source: int
     """Index into `Program.sources`."""
-    offset: int = 0
-    """In elements; not zero for the second half of a split row."""
-    strides: tuple[int, ...] = ()
-    """One per axis of `Domain.outer`, in elements; 0 where the tensor is broadcast."""
-    step: Literal[0, 1] = 0
-    """Distance between columns."""
+    guards: tuple[Inside, ...] = ()
+    """Where one of them is false, the load gives zero and reads nothing."""
+
+    def varies(self, *, rows: bool = False, lines: bool = False, columns: bool = False) -> bool:
+        """Whether it reads something else in another row, line or column."""
+        walks = (self, *(guard.walk for guard in self.guards))
+        return any(
+            (rows and any(w.strides)) or (lines and any(w.depth)) or (columns and w.step != 0)
+            for w in walks
+        )
 
 
 class Load(Frozen):
@@ -102,7 +156,7 @@ class Load(Frozen):
     name: str
     """A C identifier, unique among the program's values."""
     level: Level
-    """ELEMENT where the access steps along the columns, else ROW or SCALAR."""
+    """ELEMENT where the access walks along what is reduced, else ROW or SCALAR."""
     dtype: str
     access: Access
 
@@ -139,6 +193,8 @@ class Reduce(Frozen):
     dtype: str
     op: Reduction
     arg: int
+    guards: tuple[Inside, ...] = ()
+    """Elements for which one of them is false do not exist, and their loads would be outside."""
 
 
 class Scan(Frozen):
@@ -172,7 +228,7 @@ Value = Annotated[Load | Constant | Map | Reduce | Scan | Pick, Field(discrimina
 
 
 class Output(Frozen):
-    """A tensor that the kernel writes: contiguous, in the order of the grid."""
+    """A tensor that the kernel writes, contiguous."""
 
     name: str
     """A C identifier, `out` or `out0`, `out1`, ..."""
@@ -182,6 +238,8 @@ class Output(Frozen):
     shape: tuple[int, ...]
     """As torch knows it."""
     dtype: str
+    walk: Walk | None = None
+    """Where an ELEMENT output lies; None for the order of the grid, as all others have it."""
 
 
 class Pass(Frozen):
@@ -211,8 +269,14 @@ class Program(Frozen):
     outputs: tuple[Output, ...]
 
     @cached_property
-    def kind(self) -> Literal["pointwise", "rows", "flat"]:
+    def kind(self) -> Literal["pointwise", "rows", "flat", "planes", "columns", "windows"]:
         """Which loop structure it needs."""
+        if self.domain.windows:
+            return "windows"
+        if self.domain.across:
+            return "columns"
+        if self.domain.depth:
+            return "planes"
         if not any(isinstance(v, Reduce | Scan | Pick) for v in self.values):
             return "pointwise"
         return "rows" if self.domain.outer else "flat"
@@ -287,6 +351,34 @@ class Program(Frozen):
             and not isinstance(v, Reduce | Scan | Pick)
             for v in leaves
         )
+
+    def linewise(self, index: int) -> bool:
+        """Whether a value is the same in every column of a line."""
+        value = self.values[index]
+        if value.level is not Level.ELEMENT:
+            return not (self.domain.across and value.level is Level.ROW)
+        if isinstance(value, Load):
+            return not value.access.varies(columns=True)
+        return not isinstance(value, Scan) and all(self.linewise(a) for a in arguments(value))
+
+    def per_line(self, wanted: Iterable[int]) -> tuple[int, ...]:
+        """ELEMENT values that all columns of a line share, as far as the columns use them."""
+        wanted = set(wanted)
+        elements = self.elements(wanted)
+        same = {i for i in elements if self.linewise(i)}
+        used = {a for i in elements if i not in same for a in arguments(self.values[i])}
+        return tuple(sorted(same & (used | wanted)))
+
+    def walks_rows(self, source: int) -> bool:
+        """Whether a source has a part per row, or covers the whole of a program without rows."""
+        accesses = [
+            v.access
+            for v in self.values
+            if isinstance(v, Load | Pick) and v.access.source == source
+        ]
+        if not self.domain.outer:
+            return any(a.step for a in accesses)
+        return any(a.strides and a.strides[0] for a in accesses)
 
     def _sweeps(self) -> int:
         stages = [

@@ -23,14 +23,8 @@ from evokernel.proposers.templates.styles import (
     thread_count,
     with_values,
 )
-from evokernel.proposers.templates.sweep import (
-    Span,
-    SweepWriter,
-    Work,
-    final,
-    total_identity,
-    total_type,
-)
+from evokernel.proposers.templates.sweep import Span, SweepWriter, Work
+from evokernel.proposers.templates.totals import final, total_identity, total_type
 
 _CHUNK = 32768
 """Elements that one thread reduces at a time: the parts are the same for any number of threads, and

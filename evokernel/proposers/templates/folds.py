@@ -9,6 +9,9 @@ from evokernel.frozen import Frozen
 from evokernel.proposers.templates.expressions import Program, Reduce, Scan
 from evokernel.proposers.templates.literals import C_TYPES, identity
 
+PLACES = frozenset({"argmax", "argmin"})
+"""Reductions that give the place of an element."""
+
 Form = Literal["vector", "scalar"]
 """Whether a statement handles `LANES` columns, or one."""
 
@@ -78,3 +81,19 @@ def combination(op: str, vector: bool) -> str:
     prefix = "" if vector else "scalar::"
     calls = {"max": "maximum", "min": "minimum", "fmax": "fast_max", "fmin": "fast_min"}
     return infix.get(op) or f"{prefix}{calls[op]}({{0}}, {{1}})"
+
+
+def keep_place(reduction: Reduce, form: Form, best: str, at: str, other: str, place: str) -> str:
+    """The statement by which a better element, and where it is, replace the best one so far.
+
+    Args:
+        reduction: One of `PLACES`.
+        form: Whether these are vectors.
+        best: Variable of the best element.
+        at: Variable of its place.
+        other: The element that may be better.
+        place: Where that one is; as a vector, `Ints`.
+    """
+    prefix = "" if form == "vector" else "scalar::"
+    order = "above" if reduction.op == "argmax" else "below"
+    return f"{prefix}keep_{order}({best}, {at}, {other}, {place});"

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from evokernel.frozen import Frozen
 from evokernel.proposers.templates import emit
-from evokernel.proposers.templates.addressing import output_row, parameters
+from evokernel.proposers.templates.addressing import Start, output_row, parameters
 from evokernel.proposers.templates.expressions import Constant, Level, Program
 from evokernel.proposers.templates.header import preamble
 from evokernel.proposers.templates.lines import Lines
@@ -42,21 +42,29 @@ def outputs_at(program: Program, level: Level) -> tuple[int, ...]:
 
 
 def targets(program: Program) -> dict[int, str]:
-    """Per ELEMENT output the name of the pointer to where a row of it begins."""
+    """Per ELEMENT output the name of the pointer to where a row or line of it begins."""
     return {n: _target(program, n) for n in outputs_at(program, Level.ELEMENT)}
 
 
 def target_pointers(program: Program) -> Iterable[str]:
-    """Declarations of those pointers that differ between rows."""
+    """Declarations of those pointers that differ between rows or lines."""
+    return (f"{start.type} {start.name} = {start.place};" for start in target_starts(program))
+
+
+def target_starts(program: Program, line: str = "d") -> Iterable[Start]:
+    """Those pointers that differ between rows or lines."""
     for number, name in targets(program).items():
         output = program.outputs[number]
         if name != output.name:
-            yield f"{C_TYPES[output.dtype]}* {name} = {output_row(program, number)};"
+            place = output_row(program, number, line=line)
+            yield Start(name=name, type=f"{C_TYPES[output.dtype]}*", place=place)
 
 
 def _target(program: Program, number: int) -> str:
     name = program.outputs[number].name
-    return f"{name}_row_" if program.domain.outer else name
+    if program.domain.depth:
+        return f"{name}_line_"
+    return f"{name}_row_" if output_row(program, number) != name else name
 
 
 class Resting:

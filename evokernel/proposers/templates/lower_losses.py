@@ -17,7 +17,7 @@ def _reduced(scope: Scope, node: Node, loss: int, shape: tuple[int, ...]) -> int
     how = int(number(node, "reduction", _MEAN))
     if how == _NONE:
         return loss
-    rows = Rows(scope, loss, shape, len(shape))
+    rows = Rows(scope, loss, shape, range(len(shape)))
     total = rows.mean(loss, "loss") if how == _MEAN else rows.reduce("sum", loss, "loss_sum")
     return scope.symbols.reshape(total, ())
 
@@ -108,7 +108,7 @@ def _refuse(node: Node, scope: Scope, *names: str) -> None:
 
 def _cross_entropy(scope: Scope, node: Node) -> int:
     shape, target = scope.shape(node, "self"), scope.shape(node, "target")
-    rows = rows_of(scope, node, "self", (min(1, len(shape) - 1),))
+    rows = _classes(scope, node)
     if target == shape:
         return _soft_cross_entropy(scope, node, rows)
     return _Classes(scope, node, rows).loss(number(node, "label_smoothing"))
@@ -127,9 +127,18 @@ def _soft_cross_entropy(scope: Scope, node: Node, rows: Rows) -> int:
 
 
 def _nll(scope: Scope, node: Node) -> int:
-    shape = scope.shape(node, "self")
-    rows = rows_of(scope, node, "self", (min(1, len(shape) - 1),))
+    rows = _classes(scope, node)
     return _Classes(scope, node, rows).nll(rows.x)
+
+
+def _classes(scope: Scope, node: Node) -> Rows:
+    """Rows of classes, which must be the last dimension."""
+    rank = len(scope.shape(node, "self"))
+    if rank > 2:
+        raise Unsupported(
+            f"`{node.op}` over dim 1 of {rank} is not covered, only over the last one"
+        )
+    return rows_of(scope, node, "self", (rank - 1,))
 
 
 def _batch(scope: Scope, node: Node) -> tuple[int, ...]:
@@ -212,7 +221,7 @@ class _Classes:
         return self._scope.symbols.pick(self._scope.symbols.expand(weight, shape), self._target)
 
     def _total(self, symbol: int, hint: str) -> int:
-        axes = len(self._scope.symbols.shape(self._target))
+        axes = range(len(self._scope.symbols.shape(self._target)))
         return self._scope.symbols.reduce("sum", symbol, axes, hint) if axes else symbol
 
 

@@ -43,7 +43,7 @@ def _group_norm(scope: Scope, node: Node) -> int:
     groups = int(number(node, "num_groups"))
     grouped = (shape[0], groups, shape[1] // groups, *shape[2:])
     x = scope.symbols.reshape(scope.tensor(node, "input"), grouped)
-    rows = Rows(scope, x, grouped, len(grouped) - 2)
+    rows = Rows(scope, x, grouped, range(2, len(grouped)))
     value = _standardised(rows, number(node, "eps"))
     for op, name in (("mul", "weight"), ("add", "bias")):
         if scope.has(node, name):
@@ -55,20 +55,35 @@ def _group_norm(scope: Scope, node: Node) -> int:
 def _instance_norm(scope: Scope, node: Node) -> int:
     if not node.argument("use_input_stats"):
         return _batch_norm(scope, node)
-    shape = scope.shape(node, "input")
-    rows = rows_of(scope, node, "input", tuple(range(2, len(shape))))
-    value = _standardised(rows, number(node, "eps"))
+    rows = rows_of(scope, node, "input", range(2, len(scope.shape(node, "input"))))
+    return _per_channel_affine(scope, node, rows.x, _standardised(rows, number(node, "eps")))
+
+
+def _per_channel_affine(scope: Scope, node: Node, x: int, value: int) -> int:
+    """Times the channel's weight, plus its bias; channels are dimension 1."""
+    shape = scope.symbols.shape(x)
+    channel = (shape[1], *(1,) * (len(shape) - 2))
     for op, name in (("mul", "weight"), ("add", "bias")):
         if scope.has(node, name):
-            channel = (shape[1], *(1,) * (len(shape) - 2))
-            value = rows.apply(op, value, scope.symbols.reshape(scope.tensor(node, name), channel))
+            per_channel = scope.symbols.reshape(scope.tensor(node, name), channel)
+            value = scope.symbols.apply(op, value, per_channel)
     return value
 
 
 def _batch_norm(scope: Scope, node: Node) -> int:
-    if node.argument("training") or not scope.has(node, "running_mean"):
-        raise Unsupported("`batch_norm` in training mode is not covered")
-    channel = (scope.shape(node, "input")[1], *(1,) * (len(scope.shape(node, "input")) - 2))
+    if not node.argument("training") and scope.has(node, "running_mean"):
+        return _known_statistics(scope, node)
+    if scope.has(node, "running_mean"):
+        raise Unsupported("`batch_norm` that updates its running statistics is not covered")
+    shape = scope.shape(node, "input")
+    rows = rows_of(scope, node, "input", (0, *range(2, len(shape))))
+    return _per_channel_affine(scope, node, rows.x, _standardised(rows, number(node, "eps")))
+
+
+def _known_statistics(scope: Scope, node: Node) -> int:
+    """With mean and variance from outside; the factor of a channel is made once."""
+    shape = scope.shape(node, "input")
+    channel = (shape[1], *(1,) * (len(shape) - 2))
     apply, dtype = scope.symbols.apply, node.outputs[0].dtype
 
     def per_channel(name: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from evokernel.opgraph import Node
 from evokernel.proposers.templates.expressions import Reduction, Unsupported
@@ -10,27 +11,31 @@ from evokernel.proposers.templates.scope import Result, Rule, Scope, integers, n
 
 
 class Rows:
-    """The last axes of a tensor as rows: reductions over them, and what is made from their results.
+    """Some axes of a tensor as rows: reductions over them, and what is made from their results.
 
     Rules write the definition that is stable in floating point; a template may know a shorter way.
     """
 
-    def __init__(self, scope: Scope, symbol: int, shape: tuple[int, ...], axes: int) -> None:
+    def __init__(
+        self, scope: Scope, symbol: int, shape: tuple[int, ...], dims: Sequence[int]
+    ) -> None:
         self._symbols = scope.symbols
-        self._shape, self._axes = shape, axes
+        self._dims = tuple(d for d in dims if shape[d] != 1)
+        self._kept = tuple(1 if axis in dims else size for axis, size in enumerate(shape))
         self.x = scope.symbols.expand(symbol, shape)
         self.dtype = scope.symbols.dtype(symbol)
-        self.length = math.prod(shape[len(shape) - axes :])
+        self.length = math.prod(shape[d] for d in dims)
 
     def number(self, value: float) -> int:
         """A constant of the rows' dtype."""
         return self._symbols.number(value, self.dtype)
 
-    def reduce(self, op: Reduction, symbol: int, hint: str) -> int:
-        """One number per row, with the reduced axes kept as ones."""
-        reduced = self._symbols.reduce(op, symbol, self._axes, hint)
-        kept = (*self._shape[: len(self._shape) - self._axes], *(1,) * self._axes)
-        return self._symbols.reshape(reduced, kept)
+    def reduce(self, op: Reduction, symbol: int, hint: str, dtype: str = "") -> int:
+        """One number per row, with the reduced axes kept as ones; one element is itself."""
+        if not self._dims:
+            return symbol
+        reduced = self._symbols.reduce(op, symbol, self._dims, hint, dtype)
+        return self._symbols.reshape(reduced, self._kept)
 
     def apply(self, op: str, *args: int, hint: str = "") -> int:
         """A pointwise operator; numbers per row are broadcast."""
@@ -70,29 +75,13 @@ class Rows:
         return self.apply("sub", self.shifted(), self.apply("log", total, hint="log_sum"))
 
 
-def rows_of(scope: Scope, node: Node, name: str, dims: tuple[int, ...]) -> Rows:
-    """The tensor argument as rows along `dims`, which must be its last dimensions.
-
-    Raises:
-        Unsupported: they are not.
-    """
-    shape = scope.shape(node, name)
-    long = [d for d in range(len(shape)) if shape[d] != 1]
-    wanted = [d for d in dims if shape[d] != 1]
-    if wanted != long[len(long) - len(wanted) :]:
-        described = dims[0] if len(dims) == 1 else dims
-        raise Unsupported(
-            f"`{node.op}` over dim {described} of {len(shape)} is not covered, "
-            "only over the last dimensions"
-        )
-    first = min(dims, default=len(shape))
-    if wanted:
-        first = min(wanted)
+def rows_of(scope: Scope, node: Node, name: str, dims: Sequence[int]) -> Rows:
+    """The tensor argument as rows along `dims`."""
     dtype = node.outputs[0].dtype
     symbol = scope.raw(node, name)
     if dtype != "bool":
         symbol = scope.symbols.cast(symbol, dtype)
-    return Rows(scope, symbol, shape, len(shape) - first)
+    return Rows(scope, symbol, scope.shape(node, name), dims)
 
 
 def shaped(scope: Scope, node: Node, symbol: int) -> int:
@@ -112,12 +101,30 @@ def _reduction(op: Reduction) -> Rule:
 
 
 def _along(op: Reduction) -> Rule:
-    """`max` and `min` along a dimension: the values; positions are not covered."""
+    """`max` and `min` along a dimension: the values, and where they are."""
 
     def rule(scope: Scope, node: Node) -> Result:
-        return _reduction(op)(scope, node), None  # type: ignore[return-value]
+        values = _reduction(op)(scope, node)
+        return values, _place(scope, node, op, 1)  # type: ignore[return-value]
 
     return rule
+
+
+def _position(op: Reduction) -> Rule:
+    """`argmax` and `argmin`, over all elements where no dimension is given."""
+    return lambda scope, node: _place(scope, node, op, 0)
+
+
+def _place(scope: Scope, node: Node, op: Reduction, output: int) -> int:
+    """Where along the dimension the first extremum is; NaN counts as one."""
+    shape, spec = scope.shape(node, "self"), node.outputs[output]
+    dims = integers(node, "dim") if node.argument("dim") is not None else range(len(shape))
+    rows = Rows(scope, scope.raw(node, "self"), shape, dims)
+    if rows.length == 1:
+        return scope.symbols.number(0, "int64")
+    where: Reduction = "argmax" if op == "max" else "argmin"
+    found = rows.reduce(where, rows.x, where, "int64")
+    return scope.symbols.reshape(found, spec.shape)
 
 
 def _truth(op: Reduction) -> Rule:
@@ -183,13 +190,10 @@ def _log_softmax(scope: Scope, node: Node) -> int:
 
 def _scan(op: Reduction) -> Rule:
     def rule(scope: Scope, node: Node) -> Result:
-        dim, rank = int(number(node, "dim")), len(scope.shape(node, "self"))
-        if dim != rank - 1:
-            raise Unsupported(
-                f"`{node.op}` over dim {dim} of {rank} is not covered, only over the last dimension"
-            )
-        symbol = scope.symbols.expand(scope.tensor(node, "self"), scope.shape(node, "self"))
-        result = scope.symbols.scan(op, symbol, node.op)
+        dim, shape = int(number(node, "dim")), scope.shape(node, "self")
+        result = scope.symbols.expand(scope.tensor(node, "self"), shape)
+        if shape and shape[dim] != 1:
+            result = scope.symbols.scan(op, result, dim, node.op)
         return result if len(node.outputs) == 1 else (result, None)
 
     return rule
@@ -202,6 +206,8 @@ REDUCTIONS: dict[str, Rule] = {
     "amin": _reduction("min"),
     "max": _along("max"),
     "min": _along("min"),
+    "argmax": _position("max"),
+    "argmin": _position("min"),
     "any": _truth("any"),
     "all": _truth("all"),
     "mean": _mean,
@@ -215,4 +221,4 @@ REDUCTIONS: dict[str, Rule] = {
     "cummax": _scan("max"),
     "cummin": _scan("min"),
 }
-"""Operators that need a whole row, taken apart into row reductions and pointwise operators."""
+"""Operators that need whole rows, taken apart into row reductions and pointwise operators."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from evokernel.opgraph import Node
+from evokernel.opgraph import Node, Ref
 from evokernel.proposers.templates.expressions import Unsupported
 from evokernel.proposers.templates.scope import Rule, Scope, integers, number
+from evokernel.proposers.templates.symbols import Constant, Given, Window
 from evokernel.proposers.templates.views import View
 
 
@@ -98,6 +99,54 @@ def _narrow(scope: Scope, node: Node, change: Callable[[View], View]) -> int:
     return scope.symbols.view(scope.raw(node, "self"), change)
 
 
+def _flip(scope: Scope, node: Node) -> int:
+    return scope.symbols.flip(scope.raw(node, "self"), integers(node, "dims"))
+
+
+def _cat(scope: Scope, node: Node) -> int:
+    """Tensors of zeros before and after another one: that one, padded."""
+    axis, refs = int(number(node, "dim")), node.argument("tensors")
+    parts = [scope.symbol(r) for r in refs if isinstance(r, Ref)] if isinstance(refs, tuple) else []
+    filled = [n for n, part in enumerate(parts) if not _is_zero(scope, part)]
+    if len(filled) != 1 or not isinstance(refs, tuple):
+        raise Unsupported("`cat` of anything but one tensor and zeros is not covered")
+    sizes = [scope.spec(r).shape[axis] for r in refs if isinstance(r, Ref)]
+    (place,) = filled
+    return _padded(scope, node, parts[place], {axis: (sum(sizes[:place]), sum(sizes[place + 1 :]))})
+
+
+def _pad(scope: Scope, node: Node) -> int:
+    """`pad` with zeros; the widths begin at the last dimension."""
+    widths, rank = integers(node, "pad"), len(node.outputs[0].shape)
+    fill = number(node, "value")
+    if node.argument("mode") not in (None, "constant") or fill != 0:
+        raise Unsupported("`pad` with anything but zeros is not covered")
+    pairs = zip(widths[::2], widths[1::2], strict=True)
+    around = {rank - 1 - n: pair for n, pair in enumerate(pairs) if pair != (0, 0)}
+    return _padded(scope, node, scope.raw(node, "self"), around)
+
+
+def _padded(scope: Scope, node: Node, symbol: int, around: dict[int, tuple[int, int]]) -> int:
+    item = scope.symbols.items[symbol]
+    is_given = isinstance(item, Window) and isinstance(scope.symbols.tensors[item.tensor], Given)
+    if around and not is_given:
+        raise Unsupported(f"`{node.op}` of computed values is not covered")
+    if any(width < 0 for pair in around.values() for width in pair):
+        raise Unsupported(f"`{node.op}` with negative widths is not covered")
+    for axis, (before, after) in around.items():
+        symbol = scope.symbols.view(symbol, _around(axis, before, after))
+    return symbol
+
+
+def _around(axis: int, before: int, after: int) -> Callable[[View], View]:
+    return lambda v: v.padded(axis, before, after)
+
+
+def _is_zero(scope: Scope, symbol: int) -> bool:
+    item = scope.symbols.items[symbol]
+    return isinstance(item, Constant) and item.number == 0
+
+
 def _constant(scope: Scope, node: Node) -> int:
     """`zeros`, `full_like` and their like; their shape follows from where they are used."""
     fills = {"zeros": 0.0, "ones": 1.0}
@@ -135,5 +184,9 @@ VIEWS: dict[str, Rule] = {
     "narrow": _narrowed,
     "select": _select,
     "unbind": _unbind,
+    "flip": _flip,
+    "cat": _cat,
+    "pad": _pad,
+    "constant_pad_nd": _pad,
 }
 """Operators that only name data anew, and those that make constants."""

@@ -6,38 +6,65 @@ import math
 
 from evokernel.opgraph import Node, OpGraph
 from evokernel.proposers.templates.expressions import Program, Unsupported
+from evokernel.proposers.templates.grid import Grid
 from evokernel.proposers.templates.literals import C_TYPES
 from evokernel.proposers.templates.lower_activations import ACTIVATIONS
 from evokernel.proposers.templates.lower_losses import LOSSES
 from evokernel.proposers.templates.lower_norms import NORMS
 from evokernel.proposers.templates.lower_pointwise import POINTWISE
+from evokernel.proposers.templates.lower_pools import POOLS
 from evokernel.proposers.templates.lower_reductions import REDUCTIONS
 from evokernel.proposers.templates.lower_views import VIEWS
 from evokernel.proposers.templates.placement import Placement
 from evokernel.proposers.templates.scope import Rule, Scope
 
-RULES: dict[str, Rule] = {**POINTWISE, **ACTIVATIONS, **VIEWS, **REDUCTIONS, **NORMS, **LOSSES}
+RULES: dict[str, Rule] = {
+    **POINTWISE,
+    **ACTIVATIONS,
+    **VIEWS,
+    **REDUCTIONS,
+    **NORMS,
+    **POOLS,
+    **LOSSES,
+}
 """Every operator that can be lowered."""
 
 
-def lower(graph: OpGraph) -> Program:
+def lower(graph: OpGraph, axes: tuple[int, ...] = ()) -> Program:
     """Write the graph as one fused program: composite operators taken apart, equal values merged.
 
-    Views (reshape, expand, transpose, chunk, ...) become addresses and cost nothing. Reductions run
-    over the last axes or over all; inputs are taken as contiguous, whoever calls the kernel makes
-    them so. Arguments of `forward` that are not tensors keep the values of the capture. Half
-    precision and complex numbers are not covered.
+    Views (reshape, expand, transpose, chunk, ...) become addresses and cost nothing. Reductions and
+    scans run over any axes, which must be the same for all of them, or over everything; inputs are
+    taken as contiguous, whoever calls the kernel makes them so. Arguments of `forward` that are not
+    tensors keep the values of the capture. Half precision and complex numbers are not covered.
+
+    Args:
+        graph: The operators.
+        axes: Sizes of the axes of a grid that the program has to have, the last one its columns;
+            empty for the grid that suits the graph.
 
     Raises:
         Unsupported: names the operator (with its dim, shape or dtype) that has no place in a
             program.
     """
+    scope = translate(graph)
+    _require_results(graph)
+    results = [(scope.symbol(r), graph.spec(r)) for r in graph.results]
+    grid = Grid(scope.symbols, axes, (len(axes) - 1,)) if axes else None
+    return Placement(graph, scope.symbols, results, grid).program()
+
+
+def translate(graph: OpGraph) -> Scope:
+    """Every value of the graph as a formula.
+
+    Raises:
+        Unsupported: names the operator that has no formula.
+    """
     _require_covered(graph)
     scope = Scope(graph)
     for node in _needed(graph):
         scope.define(node, _translate(scope, node))
-    results = [(scope.symbol(r), graph.spec(r)) for r in graph.results]
-    return Placement(graph, scope.symbols, results).program()
+    return scope
 
 
 def _translate(scope: Scope, node: Node) -> int | tuple[int | None, ...]:
@@ -53,17 +80,29 @@ def _translate(scope: Scope, node: Node) -> int | tuple[int | None, ...]:
         raise Unsupported(f"`{node.op}`: {reason}") from None
 
 
-def _require_covered(graph: OpGraph) -> None:
-    """Refuse what no rule could do; operators first, since they are what to name."""
+def require_rules(graph: OpGraph) -> None:
+    """Refuse operators that no rule translates.
+
+    Raises:
+        Unsupported: names them.
+    """
     missing = sorted({n.op for n in _needed(graph) if n.kind == "call" and n.op not in RULES})
     if missing:
         raise Unsupported(f"no template covers {', '.join(f'`{op}`' for op in missing)}")
+
+
+def _require_covered(graph: OpGraph) -> None:
+    """Refuse what no rule could do; operators first, since they are what to name."""
+    require_rules(graph)
     for node in _needed(graph):
         for spec in node.outputs:
             if spec.dtype not in C_TYPES:
                 raise Unsupported(f"`{node.name}` has dtype {spec.dtype}, which is not covered")
             if math.prod(spec.shape) == 0:
                 raise Unsupported(f"`{node.name}` has no elements (shape {list(spec.shape)})")
+
+
+def _require_results(graph: OpGraph) -> None:
     for number, result in enumerate(graph.results):
         if graph.spec(result).strides:
             raise Unsupported(f"result {number} is not contiguous")

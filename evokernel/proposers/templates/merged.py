@@ -1,6 +1,6 @@
 """Owns sweeps that do two dependent reductions at once: online softmax, and moments by merging."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from evokernel.proposers.templates import emit
 from evokernel.proposers.templates.expressions import Map, Program, Reduce, arguments
@@ -40,9 +40,10 @@ class MergedWriter:
         self._second = program.values[both.second].name
         top = program.values[arguments(program.values[both.second])[0]]
         self._exp = top.op if isinstance(top, Map) else ""
+        self._known: dict[int, str] = {}
 
-    def write(self, work: Work, span: Span) -> None:
-        """Write the loops and, after them, both values and what is computed between them."""
+    def begin(self) -> None:
+        """Declare what the lanes have seen so far."""
         if self._pair.kind == "online":
             self._text.add(
                 f"V {self._first}_lanes_ = -std::numeric_limits<float>::infinity();",
@@ -50,6 +51,10 @@ class MergedWriter:
             )
         else:
             self._text.add("V mean_lanes_ = 0.0f, square_lanes_ = 0.0f, seen_ = 0.0f;")
+
+    def lines(self, work: Work, span: Span, known: Mapping[int, str] | None = None) -> None:
+        """Write the loops over one line of columns; `known` are its values with names already."""
+        self._known = dict(known or {})
         with self._text.block():
             self._text.add(f"int64_t c = {span.begin};")
             step = f"{self._number} * LANES" if self._number > 1 else "LANES"
@@ -58,6 +63,9 @@ class MergedWriter:
                 self._block(work)
             with self._text.block(f"for (; c < {span.end}; c += LANES)"):
                 self._last(work, span)
+
+    def finish(self, work: Work) -> None:
+        """Write both values, and what is computed between them."""
         if self._pair.kind == "online":
             self._online_values(work)
         else:
@@ -67,7 +75,13 @@ class MergedWriter:
         number = self._number
         self._text.add(f"V part_[{number}];", f"#pragma GCC unroll {number}")
         with self._text.block(f"for (int u_ = 0; u_ < {number}; ++u_)"):
-            block = emit.elements(self._program, work.elements, "vector", column="c + u_ * LANES")
+            block = emit.elements(
+                self._program,
+                work.elements,
+                "vector",
+                known=self._known,
+                column="c + u_ * LANES",
+            )
             name = block.names[self._pair.element]
             self._text.extend(block.lines)
             self._text.extend(self._keeps(work, "c + u_ * LANES", name))
@@ -109,7 +123,7 @@ class MergedWriter:
     def _last(self, work: Work, span: Span) -> None:
         """One vector at a time, the last one perhaps in part."""
         self._text.add(f"const int n = {span.end} - c < LANES ? {span.end} - c : LANES;")
-        block = emit.elements(self._program, work.elements, "vector", count="n")
+        block = emit.elements(self._program, work.elements, "vector", known=self._known, count="n")
         name = block.names[self._pair.element]
         self._text.extend(block.lines)
         self._text.extend(self._keeps(work, "c", name))

@@ -176,6 +176,8 @@ class _Call(Frozen):
     def _free(self) -> tuple[Source, ...]:
         """Inputs whose number of rows may differ from call to call; empty if none may."""
         program, positions = self.program, self.graph.row_inputs or ()
+        if program.domain.across and not program.domain.outer:
+            return ()
         moving = tuple(s for s in program.sources if s.kind == "input" and int(s.key) in positions)
         shapes = [*(s.shape for s in moving), *(o.shape for o in program.outputs)]
         heads = {shape[:1] for shape in shapes}

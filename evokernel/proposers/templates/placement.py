@@ -11,6 +11,7 @@ from evokernel.proposers.templates import symbols as symbolic
 from evokernel.proposers.templates.expressions import (
     Access,
     Constant,
+    Inside,
     Level,
     Load,
     Map,
@@ -23,10 +24,11 @@ from evokernel.proposers.templates.expressions import (
     Unsupported,
     Value,
 )
-from evokernel.proposers.templates.grid import choose, layout
+from evokernel.proposers.templates.grid import Grid, choose, layout
 from evokernel.proposers.templates.naming import Names
 from evokernel.proposers.templates.pruning import pruned, require_one_kernel
 from evokernel.proposers.templates.symbols import Apply, Given, Made, Symbols, Window
+from evokernel.proposers.templates.views import Guard
 
 _LEVEL_LETTERS = {Level.ELEMENT: "c", Level.ROW: "r", Level.SCALAR: "s"}
 
@@ -35,13 +37,19 @@ class Placement:
     """Turns symbols into values, each once, in the order in which they are needed."""
 
     def __init__(
-        self, graph: OpGraph, symbols: Symbols, results: Sequence[tuple[int, TensorSpec]]
+        self,
+        graph: OpGraph,
+        symbols: Symbols,
+        results: Sequence[tuple[int, TensorSpec]],
+        grid: Grid | None = None,
     ) -> None:
         self._graph, self._symbols, self._results = graph, symbols, results
-        self._grid = choose(symbols, [symbol for symbol, _ in results])
+        self._grid = grid or choose(symbols, [symbol for symbol, _ in results])
         for symbol, _ in results:
             self._grid.visit(symbol)
-        self._layout = layout(self._grid)
+        everything = math.prod(self._grid.shape)
+        sizes = [math.prod(spec.shape) for _, spec in results]
+        self._layout = layout(self._grid, writes_elements=everything in sizes)
         self._names = Names()
         self._sources = self._read()
         self._outputs = self._named_outputs()
@@ -55,7 +63,7 @@ class Placement:
             Unsupported: a result over all rows is used by a row again.
         """
         outputs = tuple(
-            Output(name=name, value=self._output(symbol, spec), shape=spec.shape, dtype=spec.dtype)
+            self._output(name, symbol, spec)
             for name, (symbol, spec) in zip(self._outputs, self._results, strict=True)
         )
         program = pruned(
@@ -102,12 +110,24 @@ class Placement:
         assert isinstance(item, Window)
         return item
 
-    def _output(self, symbol: int, spec: TensorSpec) -> int:
+    def _output(self, name: str, symbol: int, spec: TensorSpec) -> Output:
+        value = self._result(symbol, spec)
+        is_all = self._values[value].level is Level.ELEMENT
+        walk = self._layout.walk(self._grid.elements.strides, self._grid.elements.offset)
+        return Output(
+            name=name,
+            value=value,
+            shape=spec.shape,
+            dtype=spec.dtype,
+            walk=walk if is_all and walk != self._layout.domain.in_order else None,
+        )
+
+    def _result(self, symbol: int, spec: TensorSpec) -> int:
         """The value of a result, raised to one per row or element if it is simpler than that."""
         value = self._value(self._grid.place(symbol))
         size, domain = math.prod(spec.shape), self._layout.domain
         level = Level.SCALAR
-        if size == domain.rows and domain.outer:
+        if size == domain.results and self._rest() is Level.ROW:
             level = Level.ROW
         elif size == domain.size and domain.size > 1:
             level = Level.ELEMENT
@@ -160,20 +180,24 @@ class Placement:
 
     def _access(self, symbol: int) -> Access:
         window = self._window(symbol)
-        strides, step = self._layout.strides(symbol)
+        walk = self._layout.walk(window.view.strides, window.view.offset)
         return Access(
             source=list(self._sources).index(window.tensor),
-            offset=window.view.offset,
-            strides=strides,
-            step=1 if step else 0,
+            guards=self._inside(window.view.guards),
+            **dict(walk),
         )
+
+    def _inside(self, guards: Sequence[Guard]) -> tuple[Inside, ...]:
+        walks = [self._layout.walk(g.strides, g.offset) for g in guards]
+        return tuple(Inside(walk=w, size=g.size) for w, g in zip(walks, guards, strict=True))
 
     def _load(self, symbol: int, window: Window) -> int:
         access = self._access(symbol)
+        across = self._layout.domain.across
         level = Level.SCALAR
-        if access.step:
+        if access.varies(lines=True, columns=not across):
             level = Level.ELEMENT
-        elif any(access.strides):
+        elif access.varies(rows=True, columns=True):
             level = Level.ROW
         wish = f"{self._sources[window.tensor].name}_{_LEVEL_LETTERS[level]}"
         return self._add(
@@ -193,12 +217,14 @@ class Placement:
             self._require(self._grid.is_per_element(window), made)
             return arg
         if kind == "scan":
-            self._require(self._grid.is_per_element(window), made)
+            fits = self._grid.is_per_element(window) and self._grid.has_rows_of(made)
+            self._require(fits, made)
             return self._scan(made, arg, dtype, hint)
         if self._grid.border is None or self._is_total(made):
             self._require(self._grid.is_single(window), made)
             return self._total(made, arg, dtype, hint)
-        self._require(self._grid.is_per_row(window), made)
+        fits = self._grid.is_per_row(window) and self._grid.has_rows_of(made)
+        self._require(fits, made)
         return self._reduce(made, arg, dtype, hint)
 
     def _require(self, fits: bool, made: Made) -> None:
@@ -214,12 +240,14 @@ class Placement:
 
     def _rest(self) -> Level:
         """Level of a row's numbers; with one row only, they are the program's."""
-        return Level.ROW if self._layout.domain.outer else Level.SCALAR
+        has_rows = self._layout.domain.outer or self._layout.domain.across
+        return Level.ROW if has_rows else Level.SCALAR
 
     def _pick(self, made: Made, dtype: str) -> int:
         access = self._access(self._grid.place(made.arg))
         index = self._value(self._grid.place(made.index))
-        if self._values[index].level is Level.ELEMENT or not access.step:
+        by_column = self._values[index].level is Level.ELEMENT or self._layout.domain.depth
+        if by_column or access.step != 1:
             raise Unsupported("an index per element is not covered")
         source = list(self._sources.values())[access.source].name
         return self._add(
@@ -232,8 +260,6 @@ class Placement:
 
     def _scan(self, made: Made, arg: int, dtype: str, hint: str) -> int:
         if self._values[arg].level is not Level.ELEMENT:
-            if self._layout.domain.cols == 1:
-                return arg
             raise Unsupported(f"a scan (`{made.op}`) over equal numbers is not covered")
         return self._add(
             ("scan", made.op, arg),
@@ -243,36 +269,44 @@ class Placement:
 
     def _total(self, made: Made, arg: int, dtype: str, hint: str) -> int:
         """All elements, or all rows, to one number."""
-        if self._values[arg].level is Level.ELEMENT or not self._layout.domain.outer:
-            inner = f"row_{hint}" if self._layout.domain.outer else hint
-            arg = self._reduce(made, arg, dtype, inner)
-        if not self._layout.domain.outer:
+        has_rows = self._rest() is Level.ROW
+        if dtype == "int64" and made.op in ("argmax", "argmin"):
+            raise Unsupported(f"`{made.op}` over everything is not covered")
+        if self._values[arg].level is Level.ELEMENT or not has_rows:
+            arg = self._reduce(made, arg, dtype, f"row_{hint}" if has_rows else hint)
+        if not has_rows:
             return arg
         if self._values[arg].level is Level.SCALAR:
             raise Unsupported(f"`{made.op}` of equal numbers is not covered")
         return self._fold(made, arg, dtype, hint, Level.SCALAR)
 
     def _reduce(self, made: Made, arg: int, dtype: str, hint: str) -> int:
-        """The columns of a row to one number."""
+        """A row to one number."""
+        if made.guards and self._values[arg].level is not Level.ELEMENT:
+            arg = self._map("copy", (arg,), dtype, "one", Level.ELEMENT)
         if self._values[arg].level is Level.ELEMENT:
             return self._fold(made, arg, dtype, hint, self._rest())
-        cols = self._layout.domain.cols
-        if made.op == "sum" and cols > 1:
-            count = self._add(
-                ("constant", cols, dtype, str(cols)),
+        domain = self._layout.domain
+        count = domain.size // domain.results if self._rest() is Level.ROW else domain.cols
+        if made.op == "sum" and count > 1:
+            number = self._add(
+                ("constant", count, dtype, str(count)),
                 "constant",
-                lambda name: Constant(name=name, dtype=dtype, number=cols),
+                lambda name: Constant(name=name, dtype=dtype, number=count),
             )
-            return self._map("mul", (arg, count), dtype, hint)
-        if made.op == "prod" and cols > 1:
-            raise Unsupported("`prod` of equal numbers is not covered")
+            return self._map("mul", (arg, number), dtype, hint)
+        if made.op in ("prod", "argmax", "argmin") and count > 1:
+            raise Unsupported(f"`{made.op}` of equal numbers is not covered")
         return arg
 
     def _fold(self, made: Made, arg: int, dtype: str, hint: str, level: Level) -> int:
+        guards = self._inside(self._grid.guarded(made))
         return self._add(
-            ("reduce", made.op, arg, level),
+            ("reduce", made.op, arg, level, guards),
             hint,
-            lambda name: Reduce(name=name, level=level, dtype=dtype, op=made.op, arg=arg),
+            lambda name: Reduce(
+                name=name, level=level, dtype=dtype, op=made.op, arg=arg, guards=guards
+            ),
         )
 
 

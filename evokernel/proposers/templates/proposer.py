@@ -22,8 +22,8 @@ _COVERED = (
     "scans along the last dimension with point-wise work before and after, in `cpp`"
 )
 _INSTEAD = (
-    "Give a kernel of your own with `--start FILE`, or let a model write candidates with `--model` "
-    "once this version has it."
+    "Let a model write the candidates: `--model NAME`, e.g. `--model openai/gpt-5`, or a local "
+    "server with `--base-url`; any task is served (docs/models.md)."
 )
 
 

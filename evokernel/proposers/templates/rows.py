@@ -7,7 +7,7 @@ from evokernel.proposers.templates.addressing import pointers
 from evokernel.proposers.templates.choices import Choice, Needs, Option, Space, Value
 from evokernel.proposers.templates.emit import vector_problem
 from evokernel.proposers.templates.expressions import Level, Program, Reduce, arguments
-from evokernel.proposers.templates.folds import Fold, carries
+from evokernel.proposers.templates.folds import PLACES, Fold, carries
 from evokernel.proposers.templates.kernel import (
     Kernel,
     Resting,
@@ -25,16 +25,8 @@ from evokernel.proposers.templates.styles import (
     style_of,
     thread_count,
 )
-from evokernel.proposers.templates.sweep import (
-    WIDEST,
-    Span,
-    SweepWriter,
-    Work,
-    buffer,
-    final,
-    total_identity,
-    total_type,
-)
+from evokernel.proposers.templates.sweep import WIDEST, Span, SweepWriter, Work, buffer
+from evokernel.proposers.templates.totals import final, total_identity, total_type
 from evokernel.proposers.templates.works import kept, pair, works
 
 _SIZES = ("rows", "threads")
@@ -51,13 +43,13 @@ def space(program: Program) -> Space:
     """Every way to write a row program."""
     spread = _spread(program)
     whole: Needs = {"spread": ("rows",)} if spread else {}
-    sweeps = _sweeps(program, whole)
+    sweeps = sweep_choices(program, whole)
     choices = (
         *spread,
         *style_choices(program, whole),
         *sweeps,
         *_keeping(program, whole, sweeps[0].values if sweeps else ("separate",)),
-        _schedule(whole),
+        schedule_choice(whole),
     )
     return Space(family="rows", choices=choices)
 
@@ -66,12 +58,14 @@ def kernel(program: Program, choices: Mapping[str, Value], function: str) -> Ker
     """Write a row program."""
     if choices.get("spread") == "columns":
         return flat.kernel(program, {**choices, "scan": "two-level"}, function)
-    return _Writer(program, choices, function).write()
+    return RowsWriter(program, choices, function).write()
 
 
 def _spread(program: Program) -> tuple[Choice, ...]:
     """Rows that are few and long can be cut up; a result over all rows needs whole rows."""
     if program.domain.rows >= _FEW_ROWS or program.domain.cols < _LONG_ROW or program.last:
+        return ()
+    if any(isinstance(v, Reduce) and v.op in PLACES for v in program.values):
         return ()
     has_scans = any(sweep.scans for sweep in program.passes)
     if has_scans and not flat.can_begin_in_the_middle(program):
@@ -81,7 +75,7 @@ def _spread(program: Program) -> tuple[Choice, ...]:
     return (Choice(name="spread", options=(Option(value="rows"), columns)),)
 
 
-def _sweeps(program: Program, needs: Needs) -> tuple[Choice, ...]:
+def sweep_choices(program: Program, needs: Needs) -> tuple[Choice, ...]:
     """Two dependent reductions may share a sweep; that is written in vectors only."""
     both = pair(program)
     if both is None or vector_problem(program) is not None:
@@ -112,13 +106,14 @@ def _keeping(program: Program, needs: Needs, ways: tuple[Value, ...]) -> tuple[C
     return (Choice(name="keep", options=(Option(value="none"), *options), needs=needs),)
 
 
-def _schedule(needs: Needs) -> Choice:
+def schedule_choice(needs: Needs) -> Choice:
+    """How rows are handed out to threads."""
     dynamic = [Option(value=n, technique="dynamic-scheduling") for n in (4, 16)]
     return Choice(name="schedule", options=(Option(value="static"), *dynamic), needs=needs)
 
 
-class _Writer:
-    """Writes one kernel."""
+class RowsWriter:
+    """Writes one kernel; `planes` has another way to run over a row's columns."""
 
     def __init__(self, program: Program, choices: Mapping[str, Value], function: str) -> None:
         self._program = as_chosen(program, choices)
@@ -132,6 +127,7 @@ class _Writer:
         self._span = Span(begin="0", end=str(cols), length=cols, multiple=cols)
 
     def write(self) -> Kernel:
+        """Write the function."""
         with self._text.block(head(self._function, self._program, _SIZES)):
             self._rest.declare(self._rest.level(self._program.before, Level.SCALAR))
             over_rows = self._over_rows()
@@ -178,28 +174,38 @@ class _Writer:
                 yield f"delete[] {name};"
 
     def _row(self) -> None:
-        self._text.extend(pointers(self._program))
-        self._text.extend(target_pointers(self._program))
+        self._pointers()
         self._rest.declare(self._rest.level(self._program.before, Level.ROW))
         for number, work in enumerate(self._works, start=1):
             self._text.add(f"// Sweep {number} of {len(self._works)}.")
             self._sweep(work)
         self._rest.store(Level.ROW, "r")
 
+    def _pointers(self) -> None:
+        self._text.extend(pointers(self._program))
+        self._text.extend(target_pointers(self._program))
+
     def _sweep(self, work: Work) -> None:
         both = pair(self._program)
         if work.elements and both:
             unroll = self._style.unroll
-            MergedWriter(self._program, both, unroll, self._text, self._rest).write(
-                work, self._span
-            )
+            merged = MergedWriter(self._program, both, unroll, self._text, self._rest)
+            self._merged(merged, work)
         else:
-            self._text.extend(carries(self._program, work.scans))
-            writer = SweepWriter(self._program, self._style, self._text)
-            totals = writer.write(work, self._span, targets(self._program))
-            for i, total in totals.items():
+            for i, total in self._separate(work).items():
                 self._text.add(final(self._program, i, total))
         self._rest.declare(work.after)
+
+    def _merged(self, writer: MergedWriter, work: Work) -> None:
+        writer.begin()
+        writer.lines(work, self._span)
+        writer.finish(work)
+
+    def _separate(self, work: Work) -> dict[int, str]:
+        """Totals of the sweep's reductions, as expressions."""
+        self._text.extend(carries(self._program, work.scans))
+        writer = SweepWriter(self._program, self._style, self._text)
+        return writer.write(work, self._span, targets(self._program))
 
     def _finish(self, over_rows: tuple[int, ...]) -> None:
         """Combine the rows' values in their order, so that the result never depends on threads."""

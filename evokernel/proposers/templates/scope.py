@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from evokernel.opgraph import Argument, Node, OpGraph, Ref
+from evokernel.opgraph import Argument, Node, OpGraph, Ref, TensorSpec
 from evokernel.proposers.templates.expressions import Unsupported
 from evokernel.proposers.templates.literals import C_TYPES
 from evokernel.proposers.templates.symbols import Symbols
@@ -75,6 +75,10 @@ class Scope:
         """Shape of a tensor argument."""
         value = node.argument(name)
         return self._graph.spec(value).shape if isinstance(value, Ref) else ()
+
+    def spec(self, ref: Ref) -> TensorSpec:
+        """Shape and dtype of a node's output."""
+        return self._graph.spec(ref)
 
     def common(self, node: Node, *names: str) -> str:
         """The dtype in which a comparison of these arguments is made."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from evokernel.proposers.templates import elementwise, flat, rows
+from evokernel.proposers.templates import columns, elementwise, flat, planes, rows, windows
 from evokernel.proposers.templates.choices import Space, Value
 from evokernel.proposers.templates.expressions import Program
 from evokernel.proposers.templates.kernel import Kernel
@@ -14,6 +14,9 @@ _STRUCTURES: dict[str, tuple[Callable[[Program], Space], Writer]] = {
     "pointwise": (elementwise.space, elementwise.kernel),
     "rows": (rows.space, rows.kernel),
     "flat": (flat.space, flat.kernel),
+    "planes": (planes.space, planes.kernel),
+    "columns": (columns.space, columns.kernel),
+    "windows": (windows.space, windows.kernel),
 }
 
 

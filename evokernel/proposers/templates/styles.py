@@ -7,7 +7,7 @@ from evokernel.proposers.templates.choices import Choice, Needs, Option, Value
 from evokernel.proposers.templates.emit import vector_problem
 from evokernel.proposers.templates.expressions import Level, Map, Program, Reduce
 from evokernel.proposers.templates.operators import OPERATORS
-from evokernel.proposers.templates.sweep import WIDEST, Style, Work, is_associative
+from evokernel.proposers.templates.sweep import WIDEST, Style, Work, is_associative, streams
 
 VECTOR: Needs = {"form": ("vector",)}
 """What choices need that only vectors give a meaning to."""
@@ -28,7 +28,7 @@ def style_choices(
     offered = [_form(program)]
     if "vector" in offered[0].values:
         offered += [*_functions(program), _unroll(program), *_stores(program)]
-        offered.append(_prefetch(program, whole or {}))
+        offered += _prefetch(program, whole or {})
     return (*offered, _threads(shared or {}))
 
 
@@ -50,9 +50,13 @@ def thread_count(choices: Mapping[str, Value]) -> str:
 
 def _form(program: Program) -> Choice:
     options = [Option(value="scalar")]
-    if any(is_associative(program, Work.of(sweep)) for sweep in program.passes):
+    works = [Work.of(sweep) for sweep in program.passes]
+    simple = any(is_associative(program, work) for work in works)
+    if program.kind == "columns" or (simple and program.kind != "windows"):
         options.append(Option(value="simd", technique="compiler-vectorization"))
-    if vector_problem(program) is None:
+    together = program.kind == "windows"  # What follows a window stands in the same loop.
+    values = [i for i, v in enumerate(program.values) if together and v.level is Level.ROW]
+    if vector_problem(program) is None and vector_problem(program, values) is None:
         options.append(Option(value="vector", technique="vectorized-math"))
     return Choice(name="form", options=tuple(options))
 
@@ -93,29 +97,34 @@ def as_chosen(program: Program, choices: Mapping[str, Value]) -> Program:
 def _unroll(program: Program) -> Choice:
     reduces = any(isinstance(v, Reduce) for v in program.values)
     technique = "wide-accumulators" if reduces else "loop-unrolling"
-    most = program.domain.cols // WIDEST
+    domain = program.domain
+    most = domain.lines if program.kind == "columns" else domain.cols // WIDEST
     factors = [factor for factor in (2, 4, 8) if factor <= most]
     options = [Option(value=1), *(Option(value=f, technique=technique) for f in factors)]
     return Choice(name="unroll", options=tuple(options), needs=VECTOR)
 
 
 def _stores(program: Program) -> tuple[Choice, ...]:
-    """Stores that bypass the caches must be aligned: every row has to begin at a full vector."""
+    """Stores that bypass the caches must be aligned: every line has to begin at a full vector."""
     written = [o for o in program.outputs if program.values[o.value].level is Level.ELEMENT]
-    aligned = not program.domain.outer or program.domain.cols % WIDEST == 0
-    if not aligned or not any(o.dtype == "float32" for o in written):
+    alone = not program.domain.outer and not program.domain.depth
+    aligned = alone or program.domain.cols % WIDEST == 0
+    forwards = all(o.walk is None or o.walk.step == 1 for o in written)
+    if not (aligned and forwards) or not any(o.dtype == "float32" for o in written):
         return ()
     streaming = Option(value="streaming", technique="nontemporal-stores")
     return (Choice(name="stores", options=(Option(value="cached"), streaming), needs=VECTOR),)
 
 
-def _prefetch(program: Program, whole: Needs) -> Choice:
+def _prefetch(program: Program, whole: Needs) -> tuple[Choice, ...]:
+    if program.domain.across or not streams(program):
+        return ()
     technique = "software-prefetch"
     options = [Option(value="none")]
     if program.kind == "rows" and len(program.passes) > 1:
         options.append(Option(value="next-row", technique=technique, needs=whole))
     options.append(Option(value=512, technique=technique))
-    return Choice(name="prefetch", options=tuple(options), needs=VECTOR)
+    return (Choice(name="prefetch", options=tuple(options), needs=VECTOR),)
 
 
 def fetched(work: Work, choices: Mapping[str, Value]) -> Work:

@@ -7,10 +7,17 @@ from typing import Literal
 from evokernel.frozen import Frozen
 from evokernel.proposers.templates import emit
 from evokernel.proposers.templates.addressing import pointer
-from evokernel.proposers.templates.expressions import Load, Pass, Program, Reduce, arguments
-from evokernel.proposers.templates.folds import Fold, Form
+from evokernel.proposers.templates.expressions import (
+    Load,
+    Pass,
+    Program,
+    Reduce,
+    arguments,
+)
+from evokernel.proposers.templates.folds import PLACES, Fold, Form, keep_place
 from evokernel.proposers.templates.lines import Lines
-from evokernel.proposers.templates.literals import C_TYPES
+from evokernel.proposers.templates.literals import C_TYPES, identity
+from evokernel.proposers.templates.totals import accumulates_wide, total_identity, total_type
 
 RUN = 512
 """Additions that one float lane takes in before its sum goes into a double: keeps the relative
@@ -92,33 +99,6 @@ class Span(Frozen):
     """A known divisor of the number of columns."""
 
 
-def accumulates_wide(program: Program, reduction: int) -> bool:
-    """Whether a reduction's total is a double although its value is a float."""
-    value = program.values[reduction]
-    return isinstance(value, Reduce) and value.dtype == "float32" and value.op in ("sum", "prod")
-
-
-def total_type(program: Program, reduction: int) -> str:
-    """C++ type in which partial results of a reduction are kept and combined."""
-    if accumulates_wide(program, reduction):
-        return "double"
-    return C_TYPES[program.values[reduction].dtype]
-
-
-def total_identity(program: Program, reduction: int) -> str:
-    """What a total begins with, as a C++ expression."""
-    fold = Fold.of(program, reduction, "scalar")
-    return fold.identity.replace(fold.type, total_type(program, reduction), 1)
-
-
-def final(program: Program, reduction: int, total: str) -> str:
-    """The statement that turns a total into the reduction's value."""
-    value = program.values[reduction]
-    kind = C_TYPES[value.dtype]
-    text = f"static_cast<{kind}>({total})" if accumulates_wide(program, reduction) else total
-    return f"const {kind} {value.name} = {text};"
-
-
 def buffer(program: Program, value: int) -> str:
     """Name of the buffer that keeps a value for the row's later sweeps."""
     return f"{program.values[value].name}_kept_"
@@ -132,18 +112,25 @@ class SweepWriter:
         self._style = style
         self._text = text
 
-    def write(self, work: Work, span: Span, targets: Mapping[int, str]) -> dict[int, str]:
+    def write(
+        self,
+        work: Work,
+        span: Span,
+        targets: Mapping[int, str],
+        known: Mapping[int, str] | None = None,
+    ) -> dict[int, str]:
         """Write the loops.
 
         Args:
             work: What is computed.
             span: Over which columns.
             targets: Per output the name of the pointer to where its row begins.
+            known: Values that have names already.
 
         Returns:
             Per reduction an expression of its total, of the type that `total_type` names.
         """
-        body = _Body(self._program, self._style, work, targets)
+        body = _Body(self._program, self._style, work, targets, dict(known or {}))
         if self._style.form != "vector":
             return self._plain(body, work, span)
         if self._is_long(work, span):
@@ -152,13 +139,19 @@ class SweepWriter:
 
     def _plain(self, body: "_Body", work: Work, span: Span) -> dict[int, str]:
         for i in work.reductions:
+            if self._is_place(i):
+                self._text.extend(self._declared(i))
+                continue
             kind, identity = total_type(self._program, i), total_identity(self._program, i)
             self._text.add(f"{kind} {self._accumulator(i)} = {identity};")
         if self._style.form == "simd" and is_associative(self._program, work):
             self._text.add(self._pragma(work))
         with self._text.block(f"for (int64_t c = {span.begin}; c < {span.end}; ++c)"):
             self._text.extend(body.statements("c"))
-        return {i: self._accumulator(i) for i in work.reductions}
+        return {
+            i: self._places(i) if self._is_place(i) else self._accumulator(i)
+            for i in work.reductions
+        }
 
     def _pragma(self, work: Work) -> str:
         symbols = {"sum": "+", "prod": "*"}
@@ -171,6 +164,8 @@ class SweepWriter:
 
     def _is_long(self, work: Work, span: Span) -> bool:
         sums = [i for i in work.reductions if accumulates_wide(self._program, i)]
+        if any(self._is_place(i) for i in work.reductions):
+            return False
         return bool(sums) and (span.length is None or span.length > RUN * _USUAL)
 
     def _in_runs(self, body: "_Body", work: Work, span: Span) -> dict[int, str]:
@@ -237,7 +232,33 @@ class SweepWriter:
     def _accumulator(self, reduction: int) -> str:
         return f"{self._program.values[reduction].name}_acc_"
 
+    def _is_place(self, reduction: int) -> bool:
+        value = self._program.values[reduction]
+        return isinstance(value, Reduce) and value.op in PLACES
+
+    def _places(self, reduction: int) -> str:
+        return f"{self._program.values[reduction].name}_at_"
+
+    def _declared_place(self, value: Reduce, name: str, at: str) -> Iterable[str]:
+        """The best element so far and where it is: one of each, or one per lane."""
+        dtype = self._program.values[value.arg].dtype
+        start, number = identity(value.op.removeprefix("arg"), dtype), self._style.unroll
+        if self._style.emitted == "scalar":
+            yield f"{C_TYPES[dtype]} {name} = {start};"
+            yield f"int64_t {at} = 0;"
+            return
+        yield f"V {name}[{number}];"
+        yield f"Ints {at}[{number}];"
+        yield f"for (V& each_ : {name}) each_ = {start};"
+        yield f"for (Ints& each_ : {at}) each_ = same_place(0);"
+
     def _declared(self, reduction: int) -> Iterable[str]:
+        value = self._program.values[reduction]
+        if isinstance(value, Reduce) and value.op in PLACES:
+            yield from self._declared_place(
+                value, self._accumulator(reduction), self._places(reduction)
+            )
+            return
         fold = Fold.of(self._program, reduction, "vector")
         name, number = self._accumulator(reduction), self._style.unroll
         if number == 1:
@@ -248,6 +269,11 @@ class SweepWriter:
 
     def _folded(self, reduction: int) -> str:
         """Merge the accumulators in pairs, then the lanes."""
+        if self._is_place(reduction):
+            value = self._program.values[reduction]
+            order = "above" if isinstance(value, Reduce) and value.op == "argmax" else "below"
+            best, at = self._accumulator(reduction), self._places(reduction)
+            return f"place_{order}({best}, {at}, {self._style.unroll})"
         fold = Fold.of(self._program, reduction, "vector")
         name, number = self._accumulator(reduction), self._style.unroll
         parts = [f"{name}[{k}]" for k in range(number)] if number > 1 else [name]
@@ -273,12 +299,18 @@ class _Body:
     """Writes what a sweep does at one place, be it a column or `LANES` of them."""
 
     def __init__(
-        self, program: Program, style: Style, work: Work, targets: Mapping[int, str]
+        self,
+        program: Program,
+        style: Style,
+        work: Work,
+        targets: Mapping[int, str],
+        known: Mapping[int, str],
     ) -> None:
         self._program = program
         self._style = style
         self.work = work
         self._targets = targets
+        self._given = known
         self._wanted = work.wanted(program)
 
     def statements(
@@ -287,7 +319,7 @@ class _Body:
         """Loads, values, folds and stores at `column`."""
         form = self._style.emitted
         read = self._read()
-        known = {i: self._program.values[i].name for i in read}
+        known = {**self._given, **{i: self._program.values[i].name for i in read}}
         block = emit.elements(
             self._program, self._wanted, form, known=known, column=column, count=count
         )
@@ -298,7 +330,7 @@ class _Body:
                 emit.store(form, f"{buffer(self._program, i)} + {column}", block.names[i])
                 for i in self.work.keep
             ),
-            *self._folds(block.names, count, part or first),
+            *self._folds(block.names, column, count, part or first),
             *self._stores(block.names, column, count),
         ]
 
@@ -315,20 +347,39 @@ class _Body:
             return f"const float {name} = {place}[{column}];"
         return f"const V {name} = load({place} + {column});"
 
-    def _folds(self, names: Mapping[int, str], count: str, part: str) -> Iterable[str]:
+    def _folds(self, names: Mapping[int, str], column: str, count: str, part: str) -> Iterable[str]:
         for i in self.work.reductions:
-            (arg,) = arguments(self._program.values[i])
-            fold = Fold.of(self._program, i, self._style.emitted)
-            accumulator = f"{self._program.values[i].name}_acc_{part}"
-            yield fold.step(accumulator, names[arg], count)
+            value = self._program.values[i]
+            assert isinstance(value, Reduce)
+            name, stem = names[value.arg], value.name
+            if value.op in PLACES:
+                yield self._placed(value, name, column, count, part)
+            else:
+                fold = Fold.of(self._program, i, self._style.emitted)
+                yield fold.step(f"{stem}_acc_{part}", name, count)
+
+    def _placed(self, value: Reduce, name: str, column: str, count: str, part: str) -> str:
+        form, best, at = self._style.emitted, f"{value.name}_acc_", f"{value.name}_at_"
+        if form == "scalar":
+            return keep_place(value, form, best, at, name, column)
+        if count:
+            start = identity(value.op.removeprefix("arg"), "float32")
+            name = f"select(first({count}), {name}, {start})"
+        lane = part or "[0]"
+        place = f"places_from({column})"
+        return keep_place(value, form, f"{best}{lane}", f"{at}{lane}", name, place)
 
     def _stores(self, names: Mapping[int, str], column: str, count: str) -> Iterable[str]:
         for number in self.work.outputs:
             output = self._program.outputs[number]
-            target = f"{self._targets[number]} + {column}"
-            streaming = self._style.streaming and output.dtype == "float32"
+            step = (output.walk or self._program.domain.in_order).step
             yield emit.store(
-                self._style.emitted, target, names[output.value], count, streaming=streaming
+                self._style.emitted,
+                emit.place(self._targets[number], column, step),
+                names[output.value],
+                count,
+                streaming=self._style.streaming and output.dtype == "float32",
+                step=step,
             )
 
 
@@ -344,5 +395,7 @@ def prefetches(program: Program, work: Work, number: int) -> Iterable[str]:
 def streams(program: Program) -> list[str]:
     """Pointers to inputs of which every row has its own part."""
     loads = [v for v in program.values if isinstance(v, Load) and v.access.step]
-    moving = [v for v in loads if any(v.access.strides) or not program.domain.outer]
+    loads = [v for v in loads if v.access.step == 1 and not v.access.guards]
+    moves = [v for v in loads if v.access.varies(rows=True, lines=True)]
+    moving = moves if program.domain.outer else loads
     return list(dict.fromkeys(pointer(program, v.access) for v in moving))

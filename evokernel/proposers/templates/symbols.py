@@ -7,13 +7,13 @@ pick. Views act on windows alone, so a formula is viewed by viewing its leaves, 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from evokernel.opgraph import Node
 from evokernel.proposers.templates.expressions import Number, Reduction, Unsupported
 from evokernel.proposers.templates.folding import fold
-from evokernel.proposers.templates.views import View
+from evokernel.proposers.templates.views import Guard, View
 
 BOOLEAN = frozenset({"lt", "le", "gt", "ge", "eq", "ne", "isnan", "isinf"})
 """Operators whose result is a truth value."""
@@ -28,7 +28,7 @@ class Given:
 
 @dataclass(frozen=True)
 class Made:
-    """A tensor that the kernel makes: the last `axes` axes of `arg` reduced or scanned."""
+    """A tensor that the kernel makes: some axes of `arg` reduced, or one of them scanned."""
 
     kind: Literal["reduce", "scan", "pick", "same"]
     """`same` is `arg` itself, under axes that its windows cannot have."""
@@ -37,9 +37,16 @@ class Made:
     arg: int
     """Symbol; of a pick, the window whose last axis is indexed."""
     shape: tuple[int, ...]
-    axes: int = 1
+    dims: tuple[int, ...] = ()
+    """The axes of `arg`, in order."""
     index: int = -1
     """Symbol of the picked column; picks only."""
+    backwards: bool = False
+    """Whether a scan begins at the end."""
+    guards: tuple[Guard, ...] = ()
+    """Which elements of `arg` there are; pooling reaches over the border, where there are none."""
+    pools: bool = False
+    """Whether `arg` consists of windows that overlap or lie apart."""
 
 
 @dataclass(frozen=True)
@@ -114,6 +121,10 @@ class Symbols:
         )
         return self.intern(Constant(kind(value), dtype))
 
+    def filled(self, value: Number, dtype: str, shape: tuple[int, ...]) -> int:
+        """A constant that has a shape."""
+        return self.intern(Apply("copy", (self.number(value, dtype),), dtype, shape))
+
     def given(self, node: Node) -> int:
         """All of a tensor from outside."""
         spec = node.outputs[0]
@@ -155,18 +166,47 @@ class Symbols:
             return self.number(item.number, dtype)
         return self.apply("cast", symbol, dtype=dtype)
 
-    def reduce(self, op: Reduction, symbol: int, axes: int, hint: str = "") -> int:
-        """The last axes of a formula (no bare number) to one element each; they vanish."""
+    def reduce(
+        self,
+        op: Reduction,
+        symbol: int,
+        dims: Sequence[int],
+        hint: str = "",
+        dtype: str = "",
+        guards: tuple[Guard, ...] = (),
+        pools: bool = False,
+    ) -> int:
+        """Some axes of a formula (no bare number) to one element each; they vanish."""
         shape = self.shape(symbol)
-        return self._make(
-            Made("reduce", op, symbol, shape[: len(shape) - axes], axes),
-            self.dtype(symbol),
-            hint,
-        )
+        kept = tuple(size for axis, size in enumerate(shape) if axis not in dims)
+        made = Made("reduce", op, symbol, kept, tuple(sorted(dims)), guards=guards, pools=pools)
+        return self._make(made, dtype or self.dtype(symbol), hint)
 
-    def scan(self, op: Reduction, symbol: int, hint: str = "") -> int:
-        """The running reduction along the last axis."""
-        return self._make(Made("scan", op, symbol, self.shape(symbol)), self.dtype(symbol), hint)
+    def scan(self, op: Reduction, symbol: int, dim: int, hint: str = "") -> int:
+        """The running reduction along an axis."""
+        made = Made("scan", op, symbol, self.shape(symbol), (dim,))
+        return self._make(made, self.dtype(symbol), hint)
+
+    def flip(self, symbol: int, axes: Sequence[int]) -> int:
+        """The formula with axes from their ends; what is made is made from flipped arguments."""
+        item = self.items[symbol]
+        match item:
+            case Constant():
+                return symbol
+            case Apply():
+                args = [self.flip(a, axes) for a in item.args]
+                return self.apply(item.op, *args, dtype=item.dtype)
+        made = self.tensors[item.tensor]
+        moving = [a for a in axes if item.view.strides[a]]
+        if not isinstance(made, Made) or made.kind == "pick" or not moving:
+            return self.view(symbol, lambda v: v.flip(axes))
+        if item.view != View.whole(made.shape) or made.guards:
+            raise Unsupported(f"flipping the result of a {made.kind} (`{made.op}`) is not covered")
+        kept = [n for n in range(len(self.shape(made.arg))) if n not in made.dims]
+        own = axes if made.kind != "reduce" else [kept[a] for a in axes]
+        turned = made.backwards != (made.kind == "scan" and made.dims[0] in own)
+        flipped = replace(made, arg=self.flip(made.arg, own), backwards=turned)
+        return self._make(flipped, item.dtype, self.tensor_hints.get(item.tensor, ""))
 
     def pick(self, symbol: int, index: int) -> int:
         """Element `index` of the last axis, which vanishes; out of range it is any."""
@@ -182,10 +222,12 @@ class Symbols:
             return self.view(
                 symbol, lambda v: v.narrow(len(v.shape) - 1, 0, 1).reshape(v.shape[:-1])
             )
-        if isinstance(made, Made):
-            raise Unsupported(f"picking elements of a {made.kind} (`{made.op}`) is not covered")
+        if isinstance(made, Made) or item.view.guards:
+            what = f"{made.kind} (`{made.op}`)" if isinstance(made, Made) else "padded tensor"
+            raise Unsupported(f"picking elements of a {what} is not covered")
+        shape = item.view.shape
         return self._make(
-            Made("pick", "any", symbol, item.view.shape[:-1], 1, index), item.dtype, ""
+            Made("pick", "any", symbol, shape[:-1], (len(shape) - 1,), index), item.dtype, ""
         )
 
     def view(self, symbol: int, change: Callable[[View], View | None]) -> int:

@@ -138,6 +138,16 @@ inline void store_first(float* p, V a, int64_t n) {
 #endif
 }
 
+// section inside: needs core: for load_inside
+// Lane i gets p[i * STEP] if 0 <= k + i < size, else 0, and reads nothing then; only n lanes count.
+template <int STEP>
+inline V load_inside(const float* p, int64_t k, int64_t size, int64_t n) {
+  if (STEP == 1 && k >= 0 && k + LANES <= size && n == LANES) return load(p);
+  V a(0.0f);
+  for (int64_t i = k < 0 ? -k : 0; i < n && k + i < size; ++i) a.v[i] = p[i * STEP];
+  return a;
+}
+
 // section streaming: needs core
 // Writes past the caches; `p` must be aligned to the vector.
 inline void stream(float* p, V a) {
@@ -228,6 +238,129 @@ inline V moved_up(V a, V front, std::integer_sequence<int, I...>) {
   return __builtin_shufflevector(front.v, a.v, (I < STEP ? I : LANES + I - STEP)...);
 }
 using Lanes = std::make_integer_sequence<int, LANES>;
+
+// section backwards: needs moves, rest
+// Lane i gets p[-i], and the other way round.
+template <int... I>
+inline V reversed(V a, std::integer_sequence<int, I...>) {
+  return __builtin_shufflevector(a.v, a.v, (LANES - 1 - I)...);
+}
+inline V load_back(const float* p) { return reversed(load(p - (LANES - 1)), Lanes{}); }
+inline void store_back(float* p, V a) { store(p - (LANES - 1), reversed(a, Lanes{})); }
+// The first n lanes, and no more is read or written.
+inline V load_back_first(const float* p, int64_t n) {
+  V a(0.0f);
+  for (int64_t i = 0; i < n; ++i) a.v[i] = p[-i];
+  return a;
+}
+inline void store_back_first(float* p, V a, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) p[-i] = a.v[i];
+}
+
+// section apart: needs moves, rest: for load_apart
+// Lane i gets p[i * STEP]; only n lanes count, and nothing behind the last one is read.
+// Every second one of 2 LANES - 1 floats; the second vector begins with the last lane of the first.
+template <int... I>
+inline V every_second(V a, V b, std::integer_sequence<int, I...>) {
+  return __builtin_shufflevector(a.v, b.v, (I < LANES / 2 ? 2 * I : 2 * I + 1)...);
+}
+template <int STEP>
+inline V load_apart(const float* p, int64_t n) {
+  if constexpr (STEP == 2) {
+    if (n == LANES) return every_second(load(p), load(p + LANES - 1), Lanes{});
+  }
+  V a(0.0f);
+  for (int64_t i = 0; i < n; ++i) a.v[i] = p[i * STEP];
+  return a;
+}
+
+// section doubles: needs moves
+// One double per lane, for sums that take in more than a float can keep.
+typedef float HalfFloats __attribute__((vector_size(LANES * 2)));
+typedef double HalfDoubles __attribute__((vector_size(LANES * 4)));
+struct D {
+  HalfDoubles low, high;
+};
+template <int START, int... I>
+inline HalfDoubles widened_half(V a, std::integer_sequence<int, I...>) {
+  const HalfFloats half = __builtin_shufflevector(a.v, a.v, (START + I)...);
+  return __builtin_convertvector(half, HalfDoubles);
+}
+using HalfLanes = std::make_integer_sequence<int, LANES / 2>;
+inline D widen(V a) {
+  return {widened_half<0>(a, HalfLanes{}), widened_half<LANES / 2>(a, HalfLanes{})};
+}
+template <int... I>
+inline V joined(HalfFloats low, HalfFloats high, std::integer_sequence<int, I...>) {
+  return __builtin_shufflevector(low, high, I...);
+}
+inline V narrow(D a) {
+  const HalfFloats low = __builtin_convertvector(a.low, HalfFloats);
+  return joined(low, __builtin_convertvector(a.high, HalfFloats), Lanes{});
+}
+inline D load_wide(const double* p) {
+  D a;
+  __builtin_memcpy(&a, p, sizeof a);
+  return a;
+}
+inline void store_wide(double* p, D a) { __builtin_memcpy(p, &a, sizeof a); }
+inline D operator+(D a, V b) {
+  const D wide = widen(b);
+  return {a.low + wide.low, a.high + wide.high};
+}
+inline D operator*(D a, V b) {
+  const D wide = widen(b);
+  return {a.low * wide.low, a.high * wide.high};
+}
+
+// section places: needs core
+// One whole number below 2^31 per lane: where an extremum is.
+inline Ints load_places(const int32_t* p) {
+  Ints a;
+  __builtin_memcpy(&a, p, sizeof a);
+  return a;
+}
+inline void store_places(int32_t* p, Ints a) { __builtin_memcpy(p, &a, sizeof a); }
+inline Ints select_places(M m, Ints a, Ints b) { return (m.v & a) | (~m.v & b); }
+inline Ints same_place(int64_t number) { return Ints{} + static_cast<int32_t>(number); }
+inline Ints places_from(int64_t number) {
+  Ints a = same_place(number);
+  for (int i = 0; i < LANES; ++i) a[i] += i;
+  return a;
+}
+// Whether `a` comes before `b` as a maximum or minimum: NaN first of all.
+inline M above(V a, V b) { return (a > b) | (isnan(a) & !isnan(b)); }
+inline M below(V a, V b) { return (a < b) | (isnan(a) & !isnan(b)); }
+// The better one of each lane, and its place; what was there first stays.
+inline void keep_above(V& best, Ints& at, V other, Ints place) {
+  const M is = above(other, best);
+  best = select(is, other, best), at = select_places(is, place, at);
+}
+inline void keep_below(V& best, Ints& at, V other, Ints place) {
+  const M is = below(other, best);
+  best = select(is, other, best), at = select_places(is, place, at);
+}
+// The place of the best of `number` vectors; of equal ones, the first place.
+template <class F>
+inline int32_t best_place(const V* best, const Ints* at, int number, F before) {
+  float found = best[0].v[0];
+  int32_t place = at[0][0];
+  for (int u = 0; u < number; ++u) {
+    for (int i = 0; i < LANES; ++i) {
+      const float other = best[u].v[i];
+      const int32_t its = at[u][i];
+      const bool is_tie = !before(other, found) && !before(found, other);
+      if (before(other, found) || (is_tie && its < place)) found = other, place = its;
+    }
+  }
+  return place;
+}
+inline int32_t place_above(const V* best, const Ints* at, int number) {
+  return best_place(best, at, number, [](float a, float b) { return a > b || (a != a && b == b); });
+}
+inline int32_t place_below(const V* best, const Ints* at, int number) {
+  return best_place(best, at, number, [](float a, float b) { return a < b || (a != a && b == b); });
+}
 
 // section reduction: needs moves
 // All lanes to one number, in a fixed order: halves against each other.
@@ -473,8 +606,9 @@ inline V gelu(V x) {
 }
 
 // section gelu_short: needs core
-// x (1 / 2 + h), h = y p(y^2) / q(y^2) on |y| <= 5.4: 1.2e-6 of the result on |x| < 1.5, elsewhere
-// 1.2e-6 (torch's 1 + erf: 6e-7). Fitted as above; p is 3e-7 too large, so that h reaches 1 / 2.
+// x (1 / 2 + h), h = y p(y^2) / q(y^2) on |y| <= 5.4. Off by 3.2e-7 at most on |x| < 1.5, elsewhere
+// by 1.2e-6 (torch's 1 + erf: 6e-7): small results on the left lose relative accuracy. Fitted as
+// above; p is 3e-7 too large, so that h reaches 1 / 2.
 inline V gelu_short(V x) {
   const V y = clamp_max(clamp_min(x, -5.4f), 5.4f);
   const V square = y * y;
@@ -574,6 +708,28 @@ inline T clamp_min(T a, T bound) {
 template <class T>
 inline T clamp_max(T a, T bound) {
   return a > bound ? bound : a;
+}
+
+// scalar section within
+inline bool within(int64_t k, int64_t size) { return k >= 0 && k < size; }
+
+// scalar section range
+// The first column c >= 0 with k + c * step >= bound.
+inline int64_t first_from(int64_t k, int64_t step, int64_t bound) {
+  return k >= bound ? 0 : (bound - k + step - 1) / step;
+}
+inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+inline int64_t most(int64_t a, int64_t b) { return a > b ? a : b; }
+
+// scalar section order
+// NaN comes first of all, as a maximum and as a minimum; what was there first stays.
+template <class T, class P>
+inline void keep_above(T& best, P& at, T other, int64_t place) {
+  if (other > best || (other != other && best == best)) best = other, at = static_cast<P>(place);
+}
+template <class T, class P>
+inline void keep_below(T& best, P& at, T other, int64_t place) {
+  if (other < best || (other != other && best == best)) best = other, at = static_cast<P>(place);
 }
 
 // scalar section fast

@@ -3,9 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from evokernel.frozen import Frozen
+
+
+class Guard(Frozen):
+    """An index is inside where `0 <= offset + sum(index * strides) < size`."""
+
+    strides: tuple[int, ...]
+    """One per axis of the view."""
+    offset: int
+    size: int
+
+
+class Frame(Frozen):
+    """How a window moves along one axis."""
+
+    length: int
+    """Of the axis."""
+    size: int
+    stride: int
+    padding: int
+    dilation: int
+    count: int
+    """How many places it takes."""
+
+    @property
+    def leaves(self) -> bool:
+        """Whether it reaches over a border anywhere."""
+        last = (self.count - 1) * self.stride + (self.size - 1) * self.dilation - self.padding
+        return self.padding > 0 or last >= self.length
 
 
 class View(Frozen):
@@ -15,6 +43,8 @@ class View(Frozen):
     strides: tuple[int, ...]
     """In elements; 0 where the window is wider than the tensor."""
     offset: int = 0
+    guards: tuple[Guard, ...] = ()
+    """Where one of them says outside, the window holds zero."""
 
     @classmethod
     def whole(cls, shape: Sequence[int]) -> View:
@@ -24,43 +54,110 @@ class View(Frozen):
     def expand(self, shape: Sequence[int]) -> View:
         """Broadcast to `shape`, which may have more axes in front."""
         new = len(shape) - len(self.shape)
-        kept = tuple(
-            0 if size == 1 and wide != 1 else stride
-            for size, stride, wide in zip(self.shape, self.strides, shape[new:], strict=True)
-        )
-        return View(shape=tuple(shape), strides=(0,) * new + kept, offset=self.offset)
+        wider = [
+            size == 1 and wide != 1 for size, wide in zip(self.shape, shape[new:], strict=True)
+        ]
+
+        def kept(strides: Sequence[int]) -> tuple[int, ...]:
+            own = (0 if wide else s for s, wide in zip(strides, wider, strict=True))
+            return (0,) * new + tuple(own)
+
+        return self._walked(shape, kept)
 
     def permute(self, order: Sequence[int]) -> View:
         """Axes in another order."""
-        return View(
-            shape=tuple(self.shape[i] for i in order),
-            strides=tuple(self.strides[i] for i in order),
-            offset=self.offset,
-        )
+        shape = tuple(self.shape[i] for i in order)
+        return self._walked(shape, lambda strides: tuple(strides[i] for i in order))
 
     def narrow(self, axis: int, start: int, length: int, step: int = 1) -> View:
         """Every `step`-th of some elements along an axis."""
-        shape, strides = list(self.shape), list(self.strides)
-        offset = self.offset + start * strides[axis]
-        shape[axis], strides[axis] = length, strides[axis] * step
-        return View(shape=tuple(shape), strides=tuple(strides), offset=offset)
+        shape = (*self.shape[:axis], length, *self.shape[axis + 1 :])
+
+        def walked(strides: Sequence[int]) -> tuple[int, ...]:
+            return (*strides[:axis], strides[axis] * step, *strides[axis + 1 :])
+
+        return self._walked(shape, walked, {axis: start})
+
+    def flip(self, axes: Sequence[int]) -> View:
+        """Axes from their ends."""
+
+        def turned(strides: Sequence[int]) -> tuple[int, ...]:
+            return tuple(-s if axis in axes else s for axis, s in enumerate(strides))
+
+        return self._walked(self.shape, turned, {a: self.shape[a] - 1 for a in axes})
 
     def reshape(self, shape: Sequence[int]) -> View | None:
         """The same elements in the same order under other axes; None if no strides can say that."""
-        runs = merge(self.shape, [self.strides])
-        strides: list[int] = []
-        sizes = [s for s in shape if s != 1][::-1]
-        for run in reversed(runs):
-            left, stride = run.size, run.strides[0]
-            while left > 1:
-                size = sizes.pop(0) if sizes else 0
-                if size == 0 or left % size:
-                    return None
-                strides.append(stride)
-                left, stride = left // size, stride * size
-        wide = iter(reversed(strides))
-        filled = tuple(next(wide) if s != 1 else 0 for s in shape)
-        return View(shape=tuple(shape), strides=filled, offset=self.offset)
+        walks = [self.strides, *(g.strides for g in self.guards)]
+        split = _split(merge(self.shape, walks), [s for s in shape if s != 1])
+        if split is None:
+            return None
+        wide = iter(split)
+        filled = [next(wide) if s != 1 else (0,) * len(walks) for s in shape]
+        columns = [tuple(axis[n] for axis in filled) for n in range(len(walks))]
+        guards = tuple(
+            Guard(strides=strides, offset=guard.offset, size=guard.size)
+            for guard, strides in zip(self.guards, columns[1:], strict=True)
+        )
+        return View(shape=tuple(shape), strides=columns[0], offset=self.offset, guards=guards)
+
+    def padded(self, axis: int, before: int, after: int) -> View:
+        """With zeros around, none of which the tensor has."""
+        shape = (*self.shape[:axis], before + self.shape[axis] + after, *self.shape[axis + 1 :])
+        own = tuple(int(n == axis) for n in range(len(shape)))
+        guard = Guard(strides=own, offset=-before, size=self.shape[axis])
+        wide = self._walked(shape, tuple, {axis: -before})
+        return wide.model_copy(update={"guards": (*wide.guards, guard)})
+
+    def windows(self, frames: Sequence[Frame]) -> View:
+        """Windows that move over the last axes: one axis each for where, and then for within."""
+        lead = len(self.shape) - len(frames)
+        where, within = [f.count for f in frames], [f.size for f in frames]
+
+        def walked(strides: Sequence[int]) -> tuple[int, ...]:
+            pairs = list(zip(strides[lead:], frames, strict=True))
+            moves = (s * f.stride for s, f in pairs)
+            return (*strides[:lead], *moves, *(s * f.dilation for s, f in pairs))
+
+        start = {lead + n: -f.padding for n, f in enumerate(frames)}
+        return self._walked((*self.shape[:lead], *where, *within), walked, start)
+
+    def _walked(
+        self,
+        shape: Sequence[int],
+        walk: Callable[[Sequence[int]], tuple[int, ...]],
+        start: Mapping[int, int] | None = None,
+    ) -> View:
+        """Every axis walked in another way, from a place other than the first one."""
+        moves = (start or {}).items()
+        guards = tuple(
+            Guard(
+                strides=walk(g.strides),
+                offset=g.offset + sum(n * g.strides[axis] for axis, n in moves),
+                size=g.size,
+            )
+            for g in self.guards
+        )
+        return View(
+            shape=tuple(shape),
+            strides=walk(self.strides),
+            offset=self.offset + sum(n * self.strides[axis] for axis, n in moves),
+            guards=guards,
+        )
+
+
+def _split(runs: Sequence[Run], sizes: list[int]) -> list[tuple[int, ...]] | None:
+    """Strides of axes of these sizes that together walk what the runs walk; None if none can."""
+    found: list[tuple[int, ...]] = []
+    for run in reversed(runs):
+        left, strides = run.size, run.strides
+        while left > 1:
+            size = sizes.pop() if sizes else 0
+            if size == 0 or left % size:
+                return None
+            found.append(strides)
+            left, strides = left // size, tuple(s * size for s in strides)
+    return found[::-1]
 
 
 class Run(Frozen):

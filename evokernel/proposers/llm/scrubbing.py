@@ -1,0 +1,22 @@
+"""Owns the removal of keys from whatever is shown or stored."""
+
+import re
+
+_SHAPES = re.compile(
+    r"\b(?:sk-|gsk_|xai-|hf_|pplx-|nvapi-|AIza)[A-Za-z0-9*_-]{8,}|(?i:\bbearer\s+)[^\s\"',]{8,}"
+)
+"""What keys of well-known providers look like, also where a server repeats them with stars."""
+
+HIDDEN = "[key]"
+SHORTEST = 8
+"""Letters of the shortest key that is taken out: a local server's `x` is no secret (ours)."""
+
+
+def without_key(text: str, key: str) -> str:
+    """The text with the key itself replaced by `[key]`, and nothing else changed."""
+    return text.replace(key, HIDDEN) if len(key) >= SHORTEST else text
+
+
+def scrubbed(text: str, key: str) -> str:
+    """A message with the key, and whatever looks like one, replaced by `[key]`."""
+    return _SHAPES.sub(HIDDEN, without_key(text, key))

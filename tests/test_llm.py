@@ -1,0 +1,399 @@
+"""A model's candidates through the real litellm, from a scripted server on this machine.
+
+Importing litellm takes seconds, so that everything that needs it stands in this one file.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from evokernel.attempt import Stage
+from evokernel.cli.run import conduct
+from evokernel.config import Budget, MemoryConfig, ModelConfig, RunConfig, SearchConfig
+from evokernel.errors import (
+    ConfigError,
+    ContentRefused,
+    KeyRefused,
+    ModelError,
+    NoSuchModel,
+    PromptTooLong,
+    RateLimited,
+    ReplyTimeout,
+    Unreachable,
+)
+from evokernel.evaluation import Status
+from evokernel.memory.store import Memory
+from evokernel.optimize import RunResult, RunStopped, optimize, resume
+from evokernel.proposers import Request
+from evokernel.proposers.llm import ModelProposer
+from evokernel.proposers.llm.access import Access
+from evokernel.proposers.llm.calls import Caller, library
+from evokernel.proposers.llm.providers import PROVIDERS
+from evokernel.record import RunRecord
+from evokernel.record.spending import spending
+from evokernel.testing import (
+    CallLog,
+    ChatAnswer,
+    ChatServer,
+    FakeEvaluator,
+    fake_graph,
+    fake_kernel,
+    fake_task,
+)
+
+TASK = fake_task()
+KEY = "secret-key-0123456789"
+
+
+def reply(source: str, techniques: str = "none", plan: str = "It is faster") -> str:
+    lines = f"Plan: {plan}\nTechniques: {techniques}\nUsed: none\n"
+    return f"{lines}\n```python\nimport torch\n{source}```\n"
+
+
+DRAFT = reply(fake_kernel(6.0), "vectorized-math")
+FASTER = reply(fake_kernel(3.0), "vectorized-math, row-caching, magic")
+FASTEST = reply(fake_kernel(2.0), "row-caching")
+
+
+class Pauses(list[float]):
+    """Waits for nothing, and notes how long it should have been."""
+
+    def __call__(self, seconds: float) -> None:
+        self.append(seconds)
+
+
+def proposer(server: ChatServer, name: str = "scripted", **more) -> ModelProposer:
+    given = {"timeout_s": 5.0, "retries": 3, **more.pop("settings", {})}
+    settings = ModelConfig(base_url=server.url, **given)
+    return ModelProposer(name, settings, pause=more.pop("pause", Pauses()), **more)
+
+
+def request(stage: Stage = Stage.DRAFT, step: str = "r/1", **more) -> Request:
+    given = {"task": TASK, "graph": fake_graph(), "backend": "cpp", "seed": 1}
+    return Request.model_validate({**given, "stage": stage, "step": step, **more})
+
+
+@pytest.fixture
+def run(tmp_path) -> Callable[..., RunResult]:
+    """Return a function that carries a run out whose model is a scripted server."""
+
+    def carry_out(server: ChatServer, listen=None, **more) -> RunResult:
+        return optimize(
+            TASK,
+            config(tmp_path, server, **more.pop("budget", {})),
+            evaluator=FakeEvaluator(TASK, before=more.pop("before", None)),
+            graph=fake_graph(),
+            on_event=listen,
+        )
+
+    return carry_out
+
+
+def config(folder: Path, server: ChatServer, **budget: object) -> RunConfig:
+    return RunConfig(
+        task=TASK.name,
+        proposer="scripted",
+        model=ModelConfig(base_url=server.url, timeout_s=5, retries=0),
+        runs=folder / "runs",
+        budget=Budget.model_validate({"attempts": 3, **budget}),
+        search=SearchConfig(width=1, recombine=0.0),
+    )
+
+
+# -- one call --------------------------------------------------------------------------------------
+
+
+def test_proposal_from_a_reply(monkeypatch):
+    monkeypatch.setenv("TEAM_KEY", KEY)
+    with ChatServer(FASTER) as server:
+        asked = proposer(server, settings={"api_key_env": "TEAM_KEY"})
+        asked.check(TASK, fake_graph(), "cpp")
+        made = asked.propose(request())
+    assert made.fault is None
+    assert made.candidate.source.startswith("import torch\n# median_ms: 3.0")
+    assert made.techniques == ("vectorized-math", "row-caching")
+    assert made.rationale == "It is faster"
+    assert made.reply == FASTER
+    assert made.usage.tokens_in > 1000
+    assert made.usage.tokens_out == len(FASTER) // 4
+    assert made.usage.usd is None
+    assert not made.usage.is_estimated
+    assert server.keys == [KEY]
+    assert server.requests[0]["model"] == "scripted"
+    assert not {"temperature", "max_tokens"} & set(server.requests[0])
+    sent = "\n\n---\n\n".join(m["content"] for m in server.requests[0]["messages"])
+    assert made.prompt == sent
+    assert KEY not in made.model_dump_json()
+
+
+def test_local_server_needs_no_key_and_one_reply_is_one_request():
+    with ChatServer(DRAFT) as server:
+        assert proposer(server).propose(request()).fault is None
+        assert server.keys == ["none"]
+        assert len(server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "words"),
+    [
+        (ChatAnswer(text="I cannot."), "no_candidate", "no code block"),
+        (ChatAnswer(text=DRAFT[:-60], finish="length"), "cut_off", "length limit"),
+        (ChatAnswer(text=None, reasoning="hm " * 99, finish="length"), "empty", "on reasoning"),
+        (ChatAnswer(text="", finish="content_filter"), "filtered", "content filter"),
+    ],
+)
+def test_paid_reply_without_candidate_is_a_proposal_with_a_fault(answer, kind, words):
+    with ChatServer(answer, answer) as server:
+        asked = proposer(server)
+        made, again = asked.propose(request()), asked.propose(request(step="r/2"))
+    assert made.fault.kind == kind
+    assert words in made.fault.reason
+    assert made.candidate.source.startswith("# no candidate: ")
+    assert made.candidate.sha != again.candidate.sha
+    assert made.usage.tokens_in > 0
+
+
+def test_tokens_are_estimated_where_the_server_does_not_count_them():
+    with ChatServer(ChatAnswer(text=DRAFT, counts_tokens=False)) as server:
+        usage = proposer(server).propose(request()).usage
+    assert usage.is_estimated
+    assert usage.tokens_out == -(-len(DRAFT) // 4)
+    assert usage.tokens_in == pytest.approx(
+        sum(map(len, server.prompt(0).split("\0"))) / 4, rel=0.01
+    )
+
+
+def test_known_price_is_counted(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with ChatServer(DRAFT, ChatAnswer(text=DRAFT, counts_tokens=False)) as server:
+        asked = proposer(server, "openai/gpt-4o", needs_price=True)
+        asked.check(TASK, None, "cpp")
+        usages = [asked.propose(request()).usage for _ in range(2)]
+    for usage in usages:  # 2.5 and 10 dollars for a million tokens
+        assert usage.usd == pytest.approx(2.5e-6 * usage.tokens_in + 1e-5 * usage.tokens_out)
+
+
+def test_own_server_of_a_local_provider_costs_nothing():
+    with ChatServer(DRAFT) as server:
+        asked = proposer(server, "hosted_vllm/qwen", needs_price=True)
+        asked.check(TASK, None, "cpp")
+        assert asked.propose(request()).usage.usd == 0.0
+
+
+# -- what goes wrong -------------------------------------------------------------------------------
+
+TOO_LONG = "This model's maximum context length is 8192 tokens"
+ERRORS = {
+    "key": (ChatAnswer(status=401, text=f"Incorrect API key: {KEY}"), KeyRefused, "TEAM_KEY"),
+    "forbidden": (ChatAnswer(status=403, text="no access"), KeyRefused, "no access"),
+    "model": (ChatAnswer(status=404, text="no model `x`"), NoSuchModel, "`/v1`"),
+    "long": (ChatAnswer(status=400, text=TOO_LONG), PromptTooLong, "larger context"),
+    "filter": (
+        ChatAnswer(status=400, text="rejected by our safety system"),
+        ContentRefused,
+        "Rephrase",
+    ),
+    "parameter": (ChatAnswer(status=400, text="Unsupported"), ModelError, "Unsupported"),
+    "unpaid": (ChatAnswer(status=402, text="pay first"), RateLimited, "payment"),
+    "quota": (
+        ChatAnswer(status=429, text="You exceeded your current quota"),
+        RateLimited,
+        "quota is spent",
+    ),
+    "hang": (ChatAnswer(hangs=True), ReplyTimeout, "`--timeout`"),
+}
+
+
+@pytest.mark.parametrize(("answer", "kind", "words"), ERRORS.values(), ids=ERRORS)
+def test_error_is_typed_told_in_a_paragraph_and_not_asked_again(answer, kind, words, monkeypatch):
+    monkeypatch.setenv("TEAM_KEY", KEY)
+    settings = {"api_key_env": "TEAM_KEY", "timeout_s": 0.3}
+    with ChatServer(*[answer] * 9) as server, pytest.raises(ModelError) as raised:
+        proposer(server, settings=settings).propose(request())
+    said = str(raised.value)
+    assert type(raised.value) is kind
+    assert words in said
+    assert "`openai/scripted` at http://127.0.0.1:" in said
+    assert "\n" not in said
+    assert KEY not in said
+    assert raised.value.__cause__ is None
+    assert len(server.requests) == (4 if kind is PromptTooLong else 1)
+
+
+def test_long_prompt_is_shortened_before_it_is_an_error():
+    with ChatServer(ChatAnswer(status=400, text=TOO_LONG), DRAFT) as server:
+        long = fake_task().model_copy(update={"source": TASK.source + "# x\n" * 9000})
+        made = proposer(server).propose(request(task=long))
+        assert made.fault is None
+        assert len(server.prompt(1)) < len(server.prompt(0))
+        assert made.prompt.endswith(server.requests[1]["messages"][1]["content"])
+
+
+FAULTY = {
+    "rate limit": ChatAnswer(status=429, text="slow down"),
+    "broken": ChatAnswer(status=500, text="oops"),
+    "unavailable": ChatAnswer(status=503, text="starting"),
+    "half a line": ChatAnswer(body='{"choices": [{"mess'),
+    "a page": ChatAnswer(body="<html>hello</html>", headers={"Content-Type": "text/html"}),
+    "nothing in it": ChatAnswer(
+        body='{"id": "", "object": "chat.completion", "created": 0, "model": "", "choices": []}'
+    ),
+}
+
+
+@pytest.mark.parametrize("answer", FAULTY.values(), ids=FAULTY)
+def test_passing_fault_is_waited_out(answer):
+    pauses, said = Pauses(), []
+    with ChatServer(answer, answer, DRAFT) as server:
+        made = proposer(server, pause=pauses, say=said.append).propose(request())
+    assert made.fault is None
+    assert pauses == [2.0, 4.0]
+    assert "again in 2 s" in said[1]
+
+
+def test_retries_are_bounded_and_the_wait_that_is_asked_for_is_kept():
+    pauses = Pauses()
+    slow = ChatAnswer(status=429, text="slow down", headers={"retry-after": "7"})
+    with ChatServer(*[slow] * 9) as server:
+        with pytest.raises(RateLimited, match="It was asked 4 times"):
+            proposer(server, pause=pauses).propose(request())
+        assert len(server.requests) == 4
+    assert pauses == [7.0, 7.0, 7.0]
+
+
+def test_wait_beyond_the_limit_is_not_waited():
+    pauses = Pauses()
+    slow = ChatAnswer(status=429, text="tomorrow", headers={"retry-after": "86400"})
+    with ChatServer(slow) as server, pytest.raises(RateLimited):
+        proposer(server, pause=pauses).propose(request())
+    assert pauses == []
+
+
+def test_server_that_went_away():
+    with ChatServer() as server:
+        asked = proposer(server, settings={"retries": 1})
+    with pytest.raises(Unreachable, match="Check its address"):
+        asked.propose(request())
+    with pytest.raises(ConfigError, match="nobody answers at `http://127"):
+        asked.check(TASK, None, "cpp")
+
+
+def test_dollars_need_a_price():
+    with ChatServer() as server, pytest.raises(ConfigError, match="`--tokens` in place of `--usd`"):
+        proposer(server, needs_price=True).check(TASK, None, "cpp")
+
+
+def test_backend_without_a_prompt():
+    with ChatServer() as server, pytest.raises(ConfigError, match="`triton`"):
+        proposer(server).check(TASK, None, "triton")
+
+
+def test_providers_are_those_of_litellm():
+    assert {provider.value for provider in library().LlmProviders} - PROVIDERS == set()
+
+
+def test_key_in_a_reply_is_not_kept(monkeypatch):
+    monkeypatch.setenv("TEAM_KEY", KEY)
+    access = Access(
+        model="openai/x", provider="openai", base_url="http://127.0.0.1:1/v1", key_env="TEAM_KEY"
+    )
+    with ChatServer(f"your key is {KEY}") as server:
+        access = access.model_copy(update={"base_url": server.url})
+        got = Caller(access, ModelConfig()).ask("be short", "what is my key?")
+    assert got.text == "your key is [key]"
+
+
+# -- whole runs ------------------------------------------------------------------------------------
+
+
+def test_run_from_draft_over_repair_to_refinement(run, capsys):
+    answers = ("no code", reply(fake_kernel(status=Status.COMPILE_ERROR)), DRAFT, FASTER, FASTEST)
+    with ChatServer(*answers) as server:
+        result = conduct(lambda listen: run(server, listen, budget={"attempts": 5}), as_json=False)
+        stages = [server.prompt(n).partition("# Your step: ")[2].split("\n")[0] for n in range(5)]
+    assert [stage.split()[0] for stage in stages] == ["write", "repair", "repair", "make", "make"]
+    record = RunRecord.open(result.path)
+    statuses = [attempt.evaluation.status.value for attempt in record.attempts()]
+    assert statuses == ["invalid_source", "compile_error", "passed", "passed", "passed"]
+    assert "no code block" in record.attempts()[0].evaluation.reason
+    assert result.best.median_ms == 2.0
+    assert result.best.proposal.changed == ("vectorized-math",)
+    assert (
+        record.attempts()[3].proposal.prompt == (result.path / "attempts/004/prompt.md").read_text()
+    )
+    assert "6.000 ms a call" in record.attempts()[3].proposal.prompt
+    assert "Traffic to memory" in server.prompt(0)
+    told = capsys.readouterr().out
+    assert "model      scripted: 5 replies," in told
+    assert "price unknown" in told
+    assert result.spending == spending(record)
+    assert result.spending.calls == result.spending.unpriced == 5
+
+
+def test_reply_without_code_leaves_no_lesson(run):
+    with ChatServer("no code", DRAFT) as server:
+        result = run(server, budget={"attempts": 2})
+    with Memory.open(MemoryConfig(path=result.path / "memory")) as memory:
+        kinds = {entry.experience.kind for entry in memory.list()}
+    assert kinds == {"kernel", "fix"}
+
+
+def test_tokens_stop_the_run_before_the_next_call(run):
+    with ChatServer(DRAFT, FASTER, FASTEST) as server:
+        first = run(server, budget={"attempts": 1}).spending
+        limit = 2 * first.tokens + 300
+    with ChatServer(DRAFT, FASTER, FASTEST) as server:
+        result = run(server, budget={"tokens": limit})
+        assert len(server.requests) < 3
+    assert f"of {limit:,} tokens are spent; a call has taken up to" in result.reason
+    assert result.spending.tokens <= limit
+
+
+def test_dollars_stop_the_run_before_the_next_call(tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    with ChatServer(DRAFT, FASTER, FASTEST) as server:
+        priced = config(tmp_path, server, usd=0.02).model_copy(update={"proposer": "openai/gpt-4o"})
+        result = optimize(TASK, priced, evaluator=FakeEvaluator(TASK), graph=fake_graph())
+        assert 1 <= len(server.requests) < 3
+    assert "of $0.0200 are spent" in result.reason
+    assert 0 < result.spending.usd <= 0.02
+    assert KEY not in "".join(
+        file.read_text(errors="replace") for file in result.path.rglob("*") if file.is_file()
+    )
+
+
+@pytest.mark.parametrize("at", ["compile", "verify", "profile"])
+def test_resumed_run_pays_for_no_reply_twice_and_counts_on(run, at):
+    calls = CallLog()
+
+    def interrupt(call: str) -> None:
+        calls.add(call)
+        if call == at and calls.number(at) == 2:
+            raise KeyboardInterrupt
+
+    with ChatServer(DRAFT, FASTER, FASTEST) as server:
+        with pytest.raises(RunStopped) as stopped:
+            run(server, before=interrupt)
+        assert len(server.requests) == 2
+        assert spending(RunRecord.open(stopped.value.path)).calls == 2
+        result = resume(stopped.value.path, evaluator=FakeEvaluator(TASK))
+        assert len(server.requests) == 3
+    assert result.spending.calls == 3
+    assert [a.proposal.reply for a in RunRecord.open(result.path).attempts()] == [
+        DRAFT,
+        FASTER,
+        FASTEST,
+    ]
+
+
+def test_run_whose_model_fails_is_kept_and_goes_on(run):
+    with ChatServer(DRAFT, ChatAnswer(status=401, text="expired"), FASTER, FASTEST) as server:
+        with pytest.raises(KeyRefused, match="nowhere: the environment has none") as raised:
+            run(server)
+        assert raised.value.exit_code == 1
+        (path,) = (Path(note.split("`")[1].split()[-1]) for note in raised.value.__notes__)
+        result = resume(path, evaluator=FakeEvaluator(TASK))
+        assert len(server.requests) == 4
+    assert result.best.median_ms == 2.0
+    assert result.spending.calls == 3
