@@ -125,3 +125,17 @@ print([name for name in ("litellm", "torch", "openai", "sqlalchemy") if name in 
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_missing_library_is_told_at_once():
+    code = """
+import sys
+sys.modules["litellm"] = None
+from evokernel.cli import main
+assert main(["run", "softmax", "--model", "ollama/llama3"]) == 2
+assert "torch" not in sys.modules
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert "pip install 'evokernel-agent[model]'" in done.stderr.replace("\n", " ")

@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+from evokernel.attempt import Usage
 from evokernel.cli.wording import counted
 from evokernel.frozen import Frozen
 from evokernel.opgraph import OpGraph
 from evokernel.record import Event, RunRecord
+from evokernel.record.spending import Spending, spending
 from evokernel.tuning import written
 
 
@@ -28,6 +30,12 @@ class Setting(Frozen):
     """Budget."""
     minutes: float | None
     """Budget; None is no limit."""
+    tokens: int | None
+    """Budget; None is no limit."""
+    usd: float | None
+    """Budget; None is no limit."""
+    proposer: str
+    """`templates`, or the model that writes the candidates."""
     done: int
     """Attempts that an earlier session finished."""
 
@@ -62,6 +70,7 @@ class Board:
         row: The attempt under way, or the one finished last.
         best: The best attempt so far.
         charged: Attempts that count against the budget.
+        spent: What the replies of a model cost so far.
         tries: Combinations of declared values that were tried for the attempt under way.
         best_values: The best of them, in words.
     """
@@ -75,6 +84,7 @@ class Board:
         self.row: Row | None = None
         self.best: Row | None = None
         self.charged = 0
+        self.spent = Spending()
         self.tries = 0
         self.best_values = ""
 
@@ -112,6 +122,7 @@ class Board:
         self.baselines = record.baselines() or {}
         attempts = record.attempts()
         self.charged = sum(a.evaluation.status.is_charged for a in attempts)
+        self.spent = spending(record)
         best = record.best()
         for attempt in attempts:
             if best is not None and attempt.number == best.number:
@@ -144,6 +155,7 @@ class Board:
     def _proposed(self, event: Event) -> None:
         change = change_of(event["changed"], event["techniques"], event["rationale"])
         self._update(change=change)
+        self.spent = self.spent.plus(Usage.model_validate(event["usage"]))
         self.tries, self.best_values = 0, ""
         self.phase = "compiling"
 
@@ -221,6 +233,9 @@ def setting(record: RunRecord) -> Setting:
         memory=f"{config.memory.path or 'its own'}, policy {config.memory.policy}",
         attempts=config.budget.attempts,
         minutes=config.budget.minutes,
+        tokens=config.budget.tokens,
+        usd=config.budget.usd,
+        proposer=config.proposer,
         done=len(record.attempts()),
     )
 

@@ -128,7 +128,8 @@ class LiveView:
             left += f" or {duration(max(0.0, 60 * board.setting.minutes - elapsed))}"
         # What is left comes first: a narrow terminal cuts the line off at its end.
         best = f"; best {_numbers(board.best)}" if board.best else ""
-        return f"{left} left{best}"
+        cost = f"; {board.spent.brief()}" if board.spent.calls else ""
+        return f"{left} left{best}{cost}"
 
 
 def _line(text: str, style: str) -> Text:

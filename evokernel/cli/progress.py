@@ -10,6 +10,7 @@ from typing import Protocol
 from evokernel.cli.board import Board, Row, Setting
 from evokernel.cli.wording import counted, milliseconds, times
 from evokernel.record import Event
+from evokernel.record.spending import dollars
 
 
 class View(Protocol):
@@ -153,12 +154,18 @@ def headline(setting: Setting) -> tuple[str, ...]:
     """Task, place and budget in three lines."""
     inputs = f": {setting.inputs}" if setting.inputs else ""
     title = f" ({setting.title})" if setting.title != setting.task else ""
-    minutes = f" or {setting.minutes:g} minutes" if setting.minutes else ""
+    limits = [
+        counted(setting.attempts, "attempt"),
+        *([f"{setting.minutes:g} minutes"] if setting.minutes else []),
+        *([f"{setting.tokens:,} tokens"] if setting.tokens else []),
+        *([dollars(setting.usd)] if setting.usd else []),
+    ]
+    author = "" if setting.proposer == "templates" else f" by {setting.proposer}"
     return (
         f"{setting.task}{title}{inputs}",
-        f"{setting.backend} kernels on {setting.device}, {counted(setting.threads, 'thread')}; "
-        f"memory {setting.memory}",
-        f"at most {counted(setting.attempts, 'attempt')}{minutes}; run folder {setting.path}",
+        f"{setting.backend} kernels{author} on {setting.device}, "
+        f"{counted(setting.threads, 'thread')}; memory {setting.memory}",
+        f"at most {' or '.join(limits)}; run folder {setting.path}",
     )
 
 

@@ -75,8 +75,8 @@ def render(
 
 
 _SPECIAL = (
-    "NaN and infinities must come out where the reference has them, so comparisons, maxima and "
-    "clamps have to let a NaN through as PyTorch does."
+    "NaN and infinities must come out where the reference has them, so comparisons, maxima and\n"
+    "   clamps have to let a NaN through as PyTorch does."
 )
 _IGNORED = "NaN, infinities and denormals need not come out as in the reference for this task."
 

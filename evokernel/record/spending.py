@@ -28,17 +28,26 @@ class Spending(Frozen):
 
     @classmethod
     def of(cls, usages: Iterable[Usage]) -> "Spending":
-        """Add up; what took no tokens was no call."""
-        paid = [usage for usage in usages if usage.tokens_in or usage.tokens_out]
-        return cls(
-            calls=len(paid),
-            tokens_in=sum(u.tokens_in for u in paid),
-            tokens_out=sum(u.tokens_out for u in paid),
-            usd=sum(u.usd or 0.0 for u in paid),
-            unpriced=sum(u.usd is None for u in paid),
-            estimated=sum(u.is_estimated for u in paid),
-            dearest_usd=max((u.usd or 0.0 for u in paid), default=0.0),
-            longest=max((u.tokens_in + u.tokens_out for u in paid), default=0),
+        """Add up."""
+        total = cls()
+        for usage in usages:
+            total = total.plus(usage)
+        return total
+
+    def plus(self, usage: Usage) -> "Spending":
+        """With one more; what took no tokens was no call."""
+        tokens, usd = usage.tokens_in + usage.tokens_out, usage.usd or 0.0
+        if not tokens:
+            return self
+        return Spending(
+            calls=self.calls + 1,
+            tokens_in=self.tokens_in + usage.tokens_in,
+            tokens_out=self.tokens_out + usage.tokens_out,
+            usd=self.usd + usd,
+            unpriced=self.unpriced + (usage.usd is None),
+            estimated=self.estimated + usage.is_estimated,
+            dearest_usd=max(self.dearest_usd, usd),
+            longest=max(self.longest, tokens),
         )
 
     @property
@@ -52,6 +61,10 @@ class Spending(Frozen):
         about = "about " if self.estimated else ""
         said = f"{replies}, {about}{self.tokens_in:,} tokens in, {self.tokens_out:,} out"
         return f"{said}, {self._price()}"
+
+    def brief(self) -> str:
+        """E.g. `30,420 tokens, $0.1312`."""
+        return f"{self.tokens:,} tokens, {self._price()}"
 
     def _price(self) -> str:
         if self.unpriced == self.calls:

@@ -1,5 +1,6 @@
 """Owns the check of a model's name, address and key, made before anything heavy is imported."""
 
+from importlib.util import find_spec
 from urllib.parse import urlsplit
 
 from evokernel.config import ModelConfig, secret
@@ -46,7 +47,7 @@ def access(name: str, settings: ModelConfig) -> Access:
     """Find out how a model is reached, from its name, the settings and the environment.
 
     Raises:
-        ConfigError: no such provider, no key, or an address that is none.
+        ConfigError: no such provider, no key, an address that is none, or no litellm.
     """
     base_url = settings.base_url and _address(settings.base_url, "--base-url")
     provider, _, rest = name.partition("/")
@@ -59,6 +60,11 @@ def access(name: str, settings: ModelConfig) -> Access:
         raise ConfigError(f"`--model {name}` names a provider, but no model of it; {_EXAMPLE}")
     base_url = base_url or _usual_address(provider, name)
     key_env = _key(provider, name, settings, has_address=base_url is not None)
+    if find_spec("litellm") is None:
+        raise ConfigError(
+            "a model is asked through litellm, which is not installed; install it with "
+            "`pip install 'evokernel-agent[model]'`"
+        )
     return Access(model=f"{provider}/{rest}", provider=provider, base_url=base_url, key_env=key_env)
 
 

@@ -156,7 +156,7 @@ def library() -> Any:
     except ImportError as error:
         raise ConfigError(
             f"a model is asked through litellm, which cannot be imported ({error}); install it "
-            "with `pip install 'evokernel-agent[model]'`"
+            "anew with `pip install 'evokernel-agent[model]'`"
         ) from error
     litellm.suppress_debug_info = True  # else it prints advice among our lines
     return litellm
