@@ -187,7 +187,7 @@ def test_refinement_shows_figures_profile_and_what_was_tried():
     wrong = attempt(4, fake_kernel(status=Status.WRONG_VALUES), Stage.REFINE)
     user = render(request(Stage.REFINE, parents=(parent,), children=(slower, wrong)), NOTES).user
     assert "takes 2.000 ms a call" in user
-    assert "5.00x [4.95, 5.05] as fast as eager (10.00 ms)" in user
+    assert "5.00x [4.95, 5.05] as fast as PyTorch eager (10.00 ms)" in user
     assert "Bound by memory; it reaches 50% of the roofline." in user
     assert "A note." in user
     assert "attempt 3 (software-prefetch): idea 3 -> right, 4.000 ms, 0.50x as fast" in user

@@ -27,9 +27,11 @@ def machine(situation: Situation) -> str:
     """Where it runs, and the times to beat."""
     facts = [f"- {fact}" for fact in situation.machine]
     for name, median_ms in situation.baselines.items():
-        known = {"eager": "PyTorch eager", "compile": "torch.compile"}.get(name, name)
-        facts.append(f"- {known} takes {milliseconds(median_ms)} a call")
+        facts.append(f"- {_NAMES.get(name, name)} takes {milliseconds(median_ms)} a call")
     return _section("The machine, and the times to beat", "\n".join(facts)) if facts else ""
+
+
+_NAMES = {"eager": "PyTorch eager", "compile": "torch.compile", "parent": "its parent"}
 
 
 def techniques(known: Iterable[TechniqueNote], parents: tuple[Attempt, ...]) -> str:
@@ -206,7 +208,8 @@ def _figures(evaluation: Evaluation) -> list[str]:
     if timing := evaluation.timing:
         told.append(f"Right, and takes {milliseconds(timing.median_ms)} a call.")
         told += [
-            f"{with_interval(s.ratio)} as fast as {s.against} ({milliseconds(s.opponent_ms)})."
+            f"{with_interval(s.ratio)} as fast as {_NAMES.get(s.against, s.against)} "
+            f"({milliseconds(s.opponent_ms)})."
             for s in timing.speedups
         ]
         told += [f"Note: {note}." for note in timing.notes]
