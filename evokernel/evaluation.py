@@ -194,19 +194,54 @@ class Timing(Frozen):
         return next((s for s in self.speedups if s.against == opponent), None)
 
 
+Bound = Literal["memory", "compute", "latency", "launch", "contention", "unknown"]
+"""What a kernel's time is bound by."""
+Limit = Literal[
+    "call-overhead",
+    "many-launches",
+    "contention",
+    "one-thread",
+    "imbalance",
+    "spills",
+    "not-vectorized",
+    "scalar-calls",
+    "atomics",
+    "gathers",
+    "extra-traffic",
+]
+"""What costs a kernel time, in the words of the field."""
+
+
 class Profile(Frozen):
     """A short digest of what bounds the kernel."""
 
-    bound_by: Literal["memory", "compute", "latency", "launch", "unknown"]
-    """What limits it."""
+    bound_by: Bound
+    """What limits it: a roof of the device (`memory`, `compute`), instructions that wait for each
+    other (`latency`), the way to the kernels (`launch`), threads in each other's way
+    (`contention`)."""
     roofline_share: float | None
     """Achieved share of the roofline, 0..1."""
     gbytes_per_s: float | None = None
     """Achieved traffic by the task's minimum bytes, GB/s (1e9 bytes)."""
     gflops: float | None = None
     """Achieved arithmetic by the task's operation count, GFLOP/s."""
+    limits: tuple[Limit, ...] = ()
+    """What else was found that costs time, the most expensive first."""
+    overhead_share: float | None = None
+    """Share of a call outside its own kernels' work: Python, allocation, launches; 0..1."""
+    thread_scaling: float | None = None
+    """Time of a call with one thread over that with all; None where they cannot be set."""
+    busy_cores: float | None = None
+    """Cores that a call keeps busy on average, waiting threads that spin included."""
+    waiting_share: float | None = None
+    """Share of its threads' time inside kernels that is spent waiting for other threads; None where
+    sampling is not permitted."""
+    vector_bits: int | None = None
+    """Width of the vectors in its hottest loop's arithmetic, 0 for none; None if unknown."""
+    spills: int | None = None
+    """Instructions of its hottest loop that move values between registers and stack."""
     notes: tuple[str, ...] = ()
-    """Short remarks, e.g. that performance counters are not permitted here."""
+    """What it means and what to do next, a sentence each; then what the figures rest on."""
 
 
 class Evaluation(Frozen):

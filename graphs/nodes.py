@@ -195,7 +195,9 @@ def profile(state: State, runtime: Runtime[Services]) -> State:
             digest = services.evaluator.profile(candidate, evaluation).profile
         if digest:
             record.save_profile(number, digest)
-            record.event("profiled", number=number, bound_by=digest.bound_by)
+            record.event(
+                "profiled", number=number, bound_by=digest.bound_by, limits=list(digest.limits)
+            )
     return {}
 
 

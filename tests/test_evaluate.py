@@ -454,6 +454,7 @@ def test_the_command_prints_five_answers(tmp_path, capsys):
     for word in ("passed", "compiles", "right", "contract", "coverage", "faster", "against eager"):
         assert word in shown
     assert "(2 of 2 tried;" in shown
+    assert "hottest loop" in shown
     assert not Space.declared(tuned.read_text()).is_open
     candidate.write_text(WRONG["tail"][0].source)
     assert main([*arguments, "--json", "--contract", "own"]) == 1

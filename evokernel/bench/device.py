@@ -17,7 +17,7 @@ from evokernel.bench.peaks import Peaks
 from evokernel.compilers import Compiler
 from evokernel.frozen import Frozen
 
-FORMAT = 1
+FORMAT = 2
 """Raised when the measuring kernel or its use changes, so that older facts are measured again."""
 CPU = "cpu"
 """Name of the one processor device of a host, for its lock."""
@@ -70,6 +70,8 @@ class DeviceFacts(Frozen):
     """By growing working set."""
     gflops: float
     """Best float32 multiply-add rate, GFLOP/s; a multiply-add counts two."""
+    region_s: float = 0.0
+    """Least time of a parallel region that does nothing, seconds."""
     quiet: bool = True
     """Nothing else ran while it was measured."""
     format: int = FORMAT
@@ -177,6 +179,7 @@ def measure_again(
         compiler=compiler.identity(),
         rates=rates if known is None else _better(rates, known.rates),
         gflops=max(gflops, known.gflops if known else 0.0),
+        region_s=peaks.region(threads, SLICE_S / 5),
         quiet=noise is None,
     )
     _write(_path(cache, threads, compiler), facts)

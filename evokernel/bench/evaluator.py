@@ -17,6 +17,7 @@ from evokernel.bench import (
     Say,
     contract,
     nobody,
+    probes,
     profiler,
     promotion,
     silent,
@@ -116,8 +117,21 @@ class LocalEvaluator:
         if evaluation.timing is None:
             return evaluation
         session = self._ready()[0]
-        digest = profiler.digest(evaluation.timing.median_ms, session.graph, session.device)
-        return evaluation.model_copy(update={"profile": digest})
+        self._say("looking for what bounds it")
+        began = time.monotonic()
+        evidence: probes.Evidence | None = None
+        trouble = ""
+        try:
+            evidence = probes.examine(session, candidate)
+        except (Faulted, WorkerError) as error:
+            # It passed: what goes wrong now costs the evidence, not the verdict.
+            trouble = f"it could not be examined: {error}"
+        median_ms = evaluation.timing.median_ms
+        digest = profiler.digest(median_ms, session.graph, session.device, evidence)
+        if trouble:
+            digest = digest.model_copy(update={"notes": (*digest.notes, trouble)})
+        seconds = {**evaluation.seconds, "profile": round(time.monotonic() - began, 4)}
+        return evaluation.model_copy(update={"profile": digest, "seconds": seconds})
 
     def promote(self, claims: tuple[Claim, ...]) -> tuple[Promotion, ...]:
         """Look again at each claim in fresh processes; one that the machine spoiled stays open."""

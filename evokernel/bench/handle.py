@@ -13,6 +13,7 @@ from evokernel.bench.messages import (
     Launch,
     Loaded,
     Outcome,
+    Probe,
     Protections,
     Repetition,
     TensorFacts,
@@ -156,6 +157,13 @@ class Worker:
     def null_batch(self, calls: int, deadline_s: float | None = None) -> Batch:
         """The same with a call that does nothing: what to subtract."""
         return self._ask_timed("null", {"calls": calls}, calls, deadline_s)
+
+    def probe(self, name: str, calls: int, threads: int, deadline_s: float | None = None) -> Probe:
+        """`calls` forwards with so many threads and warm caches, launches of own kernels noted."""
+        message = {"name": self._known(name), "calls": calls, "threads": threads}
+        reply = self._ask("probe", message, deadline_s)
+        told = {part: reply.get(part) for part in ("wall_s", "launched")}
+        return self._parse(Probe, {"calls": calls, "threads": threads, **told})
 
     def peak_bytes(self, name: str, deadline_s: float | None = None) -> int | None:
         """Extra resident memory at the peak of one call, as the parent sees it; None if it cannot.

@@ -223,6 +223,46 @@ class Batch(Frozen):
     calls: int
 
 
+class Launched(Frozen):
+    """One of the module's own kernels over some calls."""
+
+    kernel: str
+    count: int = Field(ge=0)
+    """How often it was launched."""
+    seconds: float = Field(ge=0)
+    """Wall seconds inside it."""
+
+
+class Probe(Frozen):
+    """Calls for the profile: how long, and how much of it inside own kernels.
+
+    The worker's own figures: hints for whoever improves the kernel, no measurement of it.
+    """
+
+    calls: int
+    threads: int
+    """Threads that torch and OpenMP were allowed."""
+    wall_s: float = Field(gt=0)
+    """Seconds of all calls."""
+    launched: tuple[Launched, ...]
+    """One per kernel."""
+
+    @property
+    def seconds(self) -> float:
+        """Wall seconds per call."""
+        return self.wall_s / self.calls
+
+    @property
+    def launches(self) -> float:
+        """Launches per call."""
+        return sum(kernel.count for kernel in self.launched) / self.calls
+
+    @property
+    def inside_s(self) -> float:
+        """Seconds inside own kernels per call."""
+        return sum(kernel.seconds for kernel in self.launched) / self.calls
+
+
 class Usage(Frozen):
     """What the parent sees of a worker through /proc, without asking it."""
 

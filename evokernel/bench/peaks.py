@@ -108,6 +108,22 @@ extern "C" double evokernel_bandwidth(int kind, int64_t bytes, int threads, doub
   return best;
 }
 
+// Least seconds of a parallel region that does nothing: waking and waiting for all threads.
+extern "C" double evokernel_region(int threads, double seconds) {
+  constexpr int kRegions = 50;
+  double least = 1.0;
+  const double until = now() + seconds;
+  for (int round = 0; round < 4 || now() < until; ++round) {
+    const double start = now();
+    for (int region = 0; region < kRegions; ++region) {
+#pragma omp parallel num_threads(threads)
+      asm volatile("" ::: "memory");
+    }
+    least = std::min(least, (now() - start) / kRegions);
+  }
+  return least;
+}
+
 // Best GFLOP/s of independent float multiply-adds; each counts two.
 extern "C" double evokernel_multiply_add(int threads, double seconds) {
   constexpr int kLanes = 384;
@@ -163,6 +179,7 @@ class Peaks:
         self._library = ctypes.CDLL(built.path)
         self._library.evokernel_bandwidth.restype = ctypes.c_double
         self._library.evokernel_multiply_add.restype = ctypes.c_double
+        self._library.evokernel_region.restype = ctypes.c_double
 
     def bandwidth(self, working_set: int, threads: int, seconds: float) -> tuple[float, ...]:
         """Best GB/s of copy, read and fill.
@@ -177,6 +194,10 @@ class Peaks:
             float(call(kind, ctypes.c_int64(working_set), threads, ctypes.c_double(seconds)))
             for kind in range(len(KINDS))
         )
+
+    def region(self, threads: int, seconds: float) -> float:
+        """Least seconds of a parallel region that does nothing."""
+        return float(self._library.evokernel_region(threads, ctypes.c_double(seconds)))
 
     def multiply_add(self, threads: int, seconds: float) -> float:
         """Best GFLOP/s of float32 multiply-adds, two operations each."""

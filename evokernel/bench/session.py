@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import Literal
@@ -17,9 +17,10 @@ from evokernel.bench.device import CPU, DeviceFacts
 from evokernel.bench.disturbance import device_lock
 from evokernel.bench.messages import Loaded, WorkerSpec
 from evokernel.bench.oracle import BUDGET_BYTES, Case, Oracle
-from evokernel.bench.pool import Worker, WorkerPool
+from evokernel.bench.pool import Build, Worker, WorkerPool
 from evokernel.bench.reference import free_bytes
 from evokernel.bench.timing import Pace
+from evokernel.compilers import Artefact, BuildFailure, KernelSource
 from evokernel.compilers.cpp import CppCompiler
 from evokernel.config import BenchConfig
 from evokernel.errors import WorkerError
@@ -129,13 +130,26 @@ class Session:
             self.say("measuring, as soon as the machine is quiet" if waits else "measuring")
             yield
 
-    def fork(self, candidate: Candidate) -> tuple[Worker, Loaded]:
+    def fork(
+        self, candidate: Candidate, built: Callable[[Artefact], None] | None = None
+    ) -> tuple[Worker, Loaded]:
         """A fresh worker with the candidate loaded.
+
+        Args:
+            candidate: What it imports.
+            built: Told of every kernel that it asked for and got.
 
         Raises:
             Faulted: It cannot be imported, built or constructed; the worker is gone.
         """
-        return self._loaded(self._spec("candidate", candidate.source, "ModelNew"))
+
+        def build(kernel: KernelSource) -> Artefact | BuildFailure:
+            answer = self.compiler.build(kernel)
+            if built is not None and isinstance(answer, Artefact):
+                built(answer)
+            return answer
+
+        return self._loaded(self._spec("candidate", candidate.source, "ModelNew"), build)
 
     def fork_reference(self, role: Literal["eager", "compile"]) -> tuple[Worker, Loaded]:
         """A fresh trusted worker with the reference loaded."""
@@ -183,9 +197,9 @@ class Session:
             build_s=self.config.compile_s,
         )
 
-    def _loaded(self, spec: WorkerSpec) -> tuple[Worker, Loaded]:
+    def _loaded(self, spec: WorkerSpec, build: Build | None = None) -> tuple[Worker, Loaded]:
         oracle = self.oracle
-        worker = self.pool.fork(spec, self.compiler.build)
+        worker = self.pool.fork(spec, build or self.compiler.build)
         try:
             loaded = worker.load(
                 oracle.init_args,

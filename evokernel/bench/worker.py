@@ -155,6 +155,29 @@ class Worker:
         self._clock.batch(self._call, inputs, message["calls"], message["slot"])
         return {}
 
+    def do_probe(self, message: Message) -> Message:
+        """Calls with a number of threads, and what they launched."""
+        inputs, usual = self._sets[message["name"]], torch.get_num_threads()
+        torch.set_num_threads(message["threads"])
+        try:
+            with launches() as log:
+                start = time.perf_counter()
+                self._clock.batch(self._call, inputs, message["calls"], 0)
+                seconds = time.perf_counter() - start
+        finally:
+            torch.set_num_threads(usual)
+        total: dict[str, tuple[int, float]] = {}
+        for launch in log:
+            count, inside = total.get(launch.kernel, (0, 0.0))
+            total[launch.kernel] = count + 1, inside + launch.seconds
+        return {
+            "wall_s": seconds,
+            "launched": [
+                {"kernel": kernel, "count": count, "seconds": inside}
+                for kernel, (count, inside) in total.items()
+            ],
+        }
+
     def do_null(self, message: Message) -> Message:
         """The same with a call that does nothing."""
         for _ in range(message["calls"]):

@@ -263,6 +263,7 @@ def _time(evaluation: Evaluation) -> list[tuple[str, str]]:
     if profile is not None:
         share = "" if profile.roofline_share is None else f", {profile.roofline_share:.0%} of it"
         lines.append(("roofline", f"bound by {profile.bound_by}{share}"))
+        lines += [("" if n else "profile", note) for n, note in enumerate(profile.notes)]
     return lines
 
 
@@ -281,6 +282,6 @@ def _mebibytes(count: int) -> str:
 def _notes(report: Report) -> tuple[str, ...]:
     evaluation = report.evaluation
     found = [*report.notes]
-    for part in (evaluation.correctness, evaluation.timing, evaluation.profile):
+    for part in (evaluation.correctness, evaluation.timing):
         found += part.notes if part else ()
     return tuple(dict.fromkeys(found))

@@ -9,7 +9,7 @@ from typing import Literal
 from evokernel.attempt import Backend
 from evokernel.frozen import Frozen
 
-Bottleneck = Literal["memory", "compute", "latency", "launch", "unknown"]
+Bottleneck = Literal["memory", "compute", "latency", "launch", "contention", "unknown"]
 
 
 class Technique(Frozen):

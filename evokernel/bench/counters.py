@@ -1,0 +1,205 @@
+"""Owns what the kernel's perf events say about a process while it runs, where they are permitted.
+
+Two kinds: hardware counters (cycles, instructions, misses of the last cache), which virtual
+machines rarely pass on, and samples of the instruction pointer taken by a timer, which need no
+hardware at all. Both only look at user code, and change nothing in the process.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import mmap
+import os
+import platform
+import struct
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SAMPLES_PER_S = 4000
+_PAGES = 16
+"""Pages of the ring of one thread, a power of two: some thousand samples."""
+_MOST_THREADS = 64
+
+# From linux/perf_event.h; the call's number from the tables of each architecture.
+_CALL = {"x86_64": 298, "aarch64": 241, "riscv64": 241, "ppc64le": 319, "s390x": 331}
+_HARDWARE, _SOFTWARE = 0, 1
+_TASK_CLOCK = 1
+_HARDWARE_EVENTS = {"cycles": 0, "instructions": 1, "cache-misses": 3}
+_SAMPLE_IP, _SAMPLE_RECORD = 1, 9
+_DISABLED, _EXCLUDE_KERNEL, _EXCLUDE_HYPERVISOR, _BY_FREQUENCY = 1 << 0, 1 << 5, 1 << 6, 1 << 10
+_CLOSE_ON_EXEC = 1 << 3
+_ENABLE, _DISABLE = 0x2400, 0x2401
+_ATTR_BYTES = 112
+_HEAD, _TAIL = 1024, 1032
+"""Offsets of the ring's two ends in its first page."""
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a sample was taken."""
+
+    file: str
+    """Path of the mapped file; empty for code that belongs to none."""
+    offset: int
+    """Address within the file's own numbering."""
+
+
+@dataclass
+class Seen:
+    """What was seen while a `watched` block was entered; complete when it is left."""
+
+    counts: dict[str, int] = field(default_factory=dict)
+    """Hardware events of all threads by name; empty where they are not permitted."""
+    samples: dict[int, Counter[Place]] = field(default_factory=dict)
+    """By thread, how often it was met where; empty where sampling is not permitted."""
+    refusal: str = ""
+    """Why there are no hardware counters, in words."""
+
+
+@contextmanager
+def watched(pid: int) -> Iterator[Seen]:
+    """Watch all present threads of a process, as far as this system permits.
+
+    Raises nothing of its own: what is not permitted is missing in what was seen.
+    """
+    seen = Seen()
+    with ExitStack() as stack:
+        threads = _threads(pid)
+        events, seen.refusal = _open_counters(threads, stack)
+        rings = _open_rings(threads, stack)
+        files = [*(file for _, file in events), *(ring.file for ring in rings)]
+        _switch(files, _ENABLE)
+        try:
+            yield seen
+        finally:
+            _switch(files, _DISABLE)
+            for name, file in events:
+                seen.counts[name] = seen.counts.get(name, 0) + _value(file)
+            maps = _code_maps(pid) if rings else ()
+            for ring in rings:
+                seen.samples[ring.thread] = Counter(_place(a, maps) for a in ring.addresses())
+
+
+def _threads(pid: int) -> list[int]:
+    try:
+        found = sorted(int(path.name) for path in Path(f"/proc/{pid}/task").iterdir())
+    except OSError:
+        return []
+    return found[:_MOST_THREADS]
+
+
+def _open(kind: int, config: int, thread: int, frequency: int = 0) -> int:
+    """A descriptor of one event of one thread, not started yet.
+
+    Raises:
+        OSError: Not permitted, or not there.
+    """
+    number = _CALL.get(platform.machine())
+    if number is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    flags = _DISABLED | _EXCLUDE_KERNEL | _EXCLUDE_HYPERVISOR
+    flags |= _BY_FREQUENCY if frequency else 0
+    head = (kind, _ATTR_BYTES, config, frequency, _SAMPLE_IP if frequency else 0, 0, flags)
+    attributes = struct.pack("=IIQQQQQ", *head).ljust(_ATTR_BYTES, b"\0")
+    result = int(_libc.syscall(number, attributes, thread, -1, -1, _CLOSE_ON_EXEC))
+    if result < 0:
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))
+    return result
+
+
+def _open_counters(threads: list[int], stack: ExitStack) -> tuple[list[tuple[str, int]], str]:
+    """All hardware events of all threads, or none and why."""
+    opened: list[tuple[str, int]] = []
+    for thread in threads:
+        for name, config in _HARDWARE_EVENTS.items():
+            try:
+                file = _open(_HARDWARE, config, thread)
+            except OSError as error:
+                return [], _in_words(error)
+            stack.callback(os.close, file)
+            opened.append((name, file))
+    return opened, "" if opened else "the process has ended"
+
+
+def _in_words(error: OSError) -> str:
+    if error.errno in {errno.ENOENT, errno.EOPNOTSUPP, errno.ENODEV}:
+        return "this processor offers no hardware counters, as in most virtual machines"
+    if error.errno in {errno.EACCES, errno.EPERM}:
+        return "hardware counters are not permitted (see /proc/sys/kernel/perf_event_paranoid)"
+    return f"hardware counters cannot be read ({error.strerror})"
+
+
+class _Ring:
+    """The samples of one thread, in memory that the kernel writes."""
+
+    def __init__(self, thread: int, stack: ExitStack) -> None:
+        self.thread = thread
+        self.file = _open(_SOFTWARE, _TASK_CLOCK, thread, SAMPLES_PER_S)
+        stack.callback(os.close, self.file)
+        self._memory = mmap.mmap(self.file, (1 + _PAGES) * mmap.PAGESIZE)
+        stack.callback(self._memory.close)
+
+    def addresses(self) -> list[int]:
+        """The instruction pointers that were met, oldest first; those that did not fit are lost."""
+        (head,) = struct.unpack_from("=Q", self._memory, _HEAD)
+        (tail,) = struct.unpack_from("=Q", self._memory, _TAIL)
+        size = _PAGES * mmap.PAGESIZE
+        found: list[int] = []
+        while tail + 8 <= head:
+            kind, _, length = struct.unpack("=IHH", self._bytes(tail % size, 8))
+            if length < 8:
+                break
+            if kind == _SAMPLE_RECORD:
+                found += struct.unpack("=Q", self._bytes((tail + 8) % size, 8))
+            tail += length
+        return found
+
+    def _bytes(self, at: int, length: int) -> bytes:
+        """Records are multiples of eight bytes, so that no eight of them lie across the end."""
+        start = mmap.PAGESIZE + at
+        return self._memory[start : start + length]
+
+
+def _open_rings(threads: list[int], stack: ExitStack) -> list[_Ring]:
+    rings: list[_Ring] = []
+    with suppress(OSError, ValueError):  # the limit on locked memory ends the list, too
+        for thread in threads:
+            rings.append(_Ring(thread, stack))
+    return rings
+
+
+def _switch(files: list[int], request: int) -> None:
+    for file in files:
+        _libc.ioctl(file, request, 0)
+
+
+def _value(file: int) -> int:
+    return int.from_bytes(os.read(file, 8), "little")
+
+
+def _code_maps(pid: int) -> tuple[tuple[int, int, int, str], ...]:
+    """Executable mappings: first and last address, offset in the file, path."""
+    try:
+        text = Path(f"/proc/{pid}/maps").read_text()
+    except OSError:
+        return ()
+    fields = (line.split(maxsplit=5) for line in text.splitlines())
+    found = []
+    for span, rights, offset, _, _, *path in fields:
+        if "x" in rights:
+            first, last = (int(part, 16) for part in span.split("-"))
+            found.append((first, last, int(offset, 16), path[0] if path else ""))
+    return tuple(found)
+
+
+def _place(address: int, maps: tuple[tuple[int, int, int, str], ...]) -> Place:
+    for first, last, offset, path in maps:
+        if first <= address < last:
+            return Place(path, address - first + offset)
+    return Place("", address)

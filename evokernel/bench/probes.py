@@ -1,0 +1,172 @@
+"""Owns what is found out about one kernel for its profile: short runs of it in a fresh process."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from evokernel.attempt import Candidate
+from evokernel.bench.counters import Place, Seen, watched
+from evokernel.bench.device import CPU
+from evokernel.bench.disturbance import device_lock
+from evokernel.bench.messages import Probe
+from evokernel.bench.pool import Worker
+from evokernel.bench.session import LOCK_S, Session
+from evokernel.compilers import Artefact
+from evokernel.compilers.assembly import Loop, loops, text_shift
+
+BATCH_S = 0.02
+"""Shortest batch of calls."""
+WATCHED_S = 0.12
+"""Length of the batch that is sampled; some hundred samples a thread."""
+ROUNDS = 3
+"""Batches with all threads; the fastest counts, since disturbance only adds."""
+MOST_CALLS = 4096
+OPENMP = ("libgomp", "libomp", "libiomp")
+"""Names of the runtimes in which threads wait for each other."""
+LEAST_SAMPLES = 20
+"""Samples inside own kernels that say where the time goes."""
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What short runs and the built library say about a kernel."""
+
+    call_s: float
+    """Seconds a call with all threads and warm caches."""
+    inside_s: float
+    """Of these, seconds inside its own kernels."""
+    launches: float
+    """Launches of own kernels a call."""
+    threads: int
+    """Threads that it was allowed."""
+    alone_s: float | None = None
+    """Seconds inside its own kernels a call with one thread; None where it takes others anyway."""
+    cores: float = 1.0
+    """Cores kept busy meanwhile, on average."""
+    waiting: float | None = None
+    """Share of the threads' time inside kernels spent in the OpenMP runtime; None if unknown."""
+    loop: Loop | None = None
+    """Its hottest loop."""
+    loop_share: float | None = None
+    """The hottest loop's share of the samples inside own kernels; None without samples."""
+    counts: tuple[tuple[str, int], ...] = ()
+    """Hardware events by name."""
+    refusal: str = ""
+    """Why there are none."""
+
+    @property
+    def scaling(self) -> float | None:
+        """Time inside kernels with one thread over that with all."""
+        return self.alone_s / self.inside_s if self.alone_s and self.inside_s else None
+
+
+def examine(session: Session, candidate: Candidate) -> Evidence:
+    """Run a kernel that passed for about a third of a second, and look at its library.
+
+    Raises:
+        Faulted: It fails now.
+        WorkerError: The device lock stayed taken.
+    """
+    built: list[Artefact] = []
+    worker, _ = session.fork(candidate, built.append)
+    with worker:
+        session.put_timed(worker)
+        name = session.oracle.timed_cases()[0].name
+        with device_lock(CPU, LOCK_S):
+            found, seen = _run(worker, name, session.threads)
+    return _with_code(found, seen, [Path(artefact.path) for artefact in built])
+
+
+def _run(worker: Worker, name: str, threads: int) -> tuple[Evidence, Seen]:
+    worker.probe(name, 1, threads)
+    calls = _calls(worker.probe(name, 2, threads), BATCH_S)
+    fastest, cores = None, 1.0
+    for _ in range(ROUNDS):
+        probe, busy = _batch(worker, name, calls, threads)
+        if fastest is None or probe.wall_s < fastest.wall_s:
+            fastest, cores = probe, busy
+    assert fastest is not None
+    with watched(worker.pids[0] if worker.pids else 0) as seen:
+        worker.probe(name, _calls(fastest, WATCHED_S), threads)
+    found = Evidence(
+        call_s=fastest.seconds,
+        inside_s=min(fastest.inside_s, fastest.seconds),
+        launches=fastest.launches,
+        threads=threads,
+        alone_s=_alone(worker, name, calls) if threads > 1 else None,
+        cores=cores,
+        counts=tuple(seen.counts.items()),
+        refusal=seen.refusal,
+    )
+    return found, seen
+
+
+def _calls(probe: Probe, seconds: float) -> int:
+    return max(1, min(MOST_CALLS, math.ceil(seconds / max(probe.seconds, 1e-7))))
+
+
+def _batch(worker: Worker, name: str, calls: int, threads: int) -> tuple[Probe, float]:
+    """One batch, and the cores that it kept busy."""
+    before = worker.usage().cpu_s
+    probe = worker.probe(name, calls, threads)
+    return probe, (worker.usage().cpu_s - before) / probe.wall_s
+
+
+def _alone(worker: Worker, name: str, calls: int) -> float | None:
+    """The same with one thread, last: the runtime may end the threads that it does not need."""
+    worker.probe(name, 1, 1)
+    probes = [_batch(worker, name, calls, 1) for _ in range(2)]
+    fastest, cores = min(probes, key=lambda pair: pair[0].wall_s)
+    return fastest.inside_s if cores < 1.3 else None
+
+
+def _with_code(found: Evidence, seen: Seen, libraries: Sequence[Path]) -> Evidence:
+    """Add which loop is the hottest, and how much of the threads' time is waiting."""
+    names = {path.name for path in libraries}
+    places: Counter[Place] = Counter()
+    for counter in seen.samples.values():
+        places.update(counter)
+    own = {place: n for place, n in places.items() if Path(place.file).name in names}
+    waits = sum(n for place, n in places.items() if Path(place.file).name.startswith(OPENMP))
+    total = sum(own.values())
+    loop, hits = _hottest(own, libraries)
+    is_sampled = total >= LEAST_SAMPLES
+    return replace(
+        found,
+        waiting=_waiting(found, waits, total) if is_sampled else None,
+        loop=loop,
+        loop_share=hits / total if is_sampled else None,
+    )
+
+
+def _waiting(found: Evidence, waits: int, own: int) -> float:
+    """Waiting as a share of waiting and working, without the waits between kernels.
+
+    While the call is outside its kernels, all other threads spin in the runtime for a while.
+    """
+    outside = 1.0 - found.inside_s / found.call_s
+    idle = outside * (found.threads - 1) / found.threads
+    return max(0.0, waits / (waits + own) - idle)
+
+
+def _hottest(own: dict[Place, int], libraries: Sequence[Path]) -> tuple[Loop | None, int]:
+    """The loop with the most samples; without samples the one with the most arithmetic."""
+    ranked: list[tuple[int, int, int, Loop]] = []
+    for library in libraries:
+        shift = text_shift(library)
+        mine = [(place.offset + shift, n) for place, n in own.items() if _is(place, library)]
+        for loop in loops(library) or ():
+            hits = sum(n for address, n in mine if loop.holds(address))
+            ranked.append((hits, loop.arithmetic, -loop.instructions, loop))
+    if not ranked:
+        return None, 0
+    hits, _, _, loop = max(ranked, key=lambda entry: entry[:3])
+    return loop, hits
+
+
+def _is(place: Place, library: Path) -> bool:
+    return Path(place.file).name == library.name
