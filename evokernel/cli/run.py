@@ -10,7 +10,8 @@ import typer
 
 from evokernel.cli import options
 from evokernel.cli.faults import complain, paragraph
-from evokernel.errors import ConfigError, EvoKernelError, RecordError
+from evokernel.cli.runs import found
+from evokernel.errors import ConfigError, EvoKernelError
 
 if TYPE_CHECKING:
     from evokernel.config import RunConfig
@@ -43,13 +44,13 @@ def run(
         list[Path] | None,
         typer.Option(metavar="FILE", help="A kernel of your own to start from; may be repeated."),
     ] = None,
-    memory: options.MemoryOrNone = None,
     model: options.Model = None,
     base_url: options.BaseUrl = None,
     api_key_env: options.ApiKeyEnv = None,
     usd: options.Usd = None,
     tokens: options.Tokens = None,
     timeout: options.Timeout = 600,
+    memory: options.MemoryOrNone = None,
     policy: options.Policy = None,
     no_tune: options.NoTune = False,
     tune_budget: options.TuneBudget = "",
@@ -64,8 +65,8 @@ def run(
     continues.
 
     Example: evokernel run softmax my_task.py --attempts 8
-    """
     Example: evokernel run my_task.py --model openai/gpt-5 --usd 2
+    """
     parts = {
         "backend": backend,
         "runs": runs_dir,
@@ -77,12 +78,12 @@ def run(
             "measurement": "quick" if quick else "standard",
             "tune": options.tune_budget(no_tune, tune_budget),
         },
-    }
         **_proposer(
             model,
             {"base_url": base_url, "api_key_env": api_key_env, "timeout_s": timeout},
             {"usd": usd, "tokens": tokens, "base-url": base_url, "api-key-env": api_key_env},
         ),
+    }
     configs = [_config(task=_task(task), **parts) for task in tasks]
     ends = [_end(config, as_json, is_only=len(configs) == 1) for config in configs]
     if len(ends) > 1 and not as_json:
@@ -102,7 +103,7 @@ def resume(
 
     Example: evokernel resume runs/20260131-180000-softmax-1a2b
     """
-    path = _found(run, runs_dir)
+    path = found(run, runs_dir)
     from evokernel.optimize import resume as go_on
 
     result = conduct(lambda listen: go_on(path, on_event=listen), as_json)
@@ -184,7 +185,6 @@ def _task(where: str) -> str:
     return where
 
 
-def _memory(memory: str | None, policy: str | None) -> dict[str, Any]:
 def _proposer(
     model: str | None, settings: dict[str, object], about_models: dict[str, object]
 ) -> dict[str, Any]:
@@ -203,6 +203,7 @@ def _proposer(
     return {"proposer": model, "model": settings}
 
 
+def _memory(memory: str | None, policy: str | None) -> dict[str, Any]:
     from evokernel.config import home
 
     if memory == "none":
@@ -223,17 +224,3 @@ def _config(**parts: Any) -> "RunConfig":
         name = "--" + str(first["loc"][-1]).replace("_", "-")
         expected = first["msg"].replace("Input should be", "expected a value")
         raise ConfigError(f"`{name}` cannot be {first['input']!r}: {expected}") from error
-
-
-def _found(run: str, runs_dir: Path) -> Path:
-    """The folder of a run that is named by its path or by its id."""
-    from evokernel.task.constants import nearest
-
-    for path in (Path(run), runs_dir / run):
-        if path.is_dir():
-            return path
-    known = [file.parent.name for file in runs_dir.glob("*/run.json")]
-    raise RecordError(
-        f"there is no run `{run}`; expected the path of a run folder, or the name of one in "
-        f"`{runs_dir}`.{nearest(Path(run).name, known)}"
-    )

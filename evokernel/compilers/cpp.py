@@ -29,9 +29,9 @@ from evokernel.config import compiler_environment, host_compiler
 from evokernel.errors import CompilerMissing
 from evokernel.evaluation import Diagnostic
 
-__all__ = ["CppCompiler", "Parameter", "Signature", "signatures"]
+__all__ = ["FLAGS", "CppCompiler", "Parameter", "Signature", "signatures"]
 
-_OURS = (
+FLAGS = (
     "-std=c++17",
     "-O3",
     "-march=native",
@@ -49,6 +49,7 @@ _OURS = (
     # Missing functions are found now, by name, not when the library is loaded.
     "-Wl,-z,defs",
 )
+"""What every kernel is built with; the author's flags come after it."""
 _MESSAGES = ("-fdiagnostics-color=never", "-fmax-errors=20")
 _LIBRARY = "kernel.so"
 _LOG_CHARS = 8000
@@ -101,7 +102,7 @@ class CppCompiler:
         return " | ".join(filter(None, parts))
 
     def _key(self, kernel: KernelSource) -> str:
-        parts = [FORMAT, kernel.backend, self._identity, _OURS, kernel.flags, kernel.source]
+        parts = [FORMAT, kernel.backend, self._identity, FLAGS, kernel.flags, kernel.source]
         return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
     def _still_holds(self, entry: Entry) -> bool:
@@ -133,7 +134,7 @@ class CppCompiler:
         others = [flag for flag in flags if not flag.startswith("-l")]
         return [
             *self._command,
-            *_OURS,
+            *FLAGS,
             *_MESSAGES,
             *others,
             KERNEL,

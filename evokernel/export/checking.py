@@ -1,0 +1,219 @@
+"""Owns the check that an exported file makes of itself: the kernel against the original.
+
+Embedded in every exported file.
+"""
+
+import copy
+import hashlib
+import json
+import random
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from evokernel.export.guard import Domain
+
+FACTOR, FLOOR = 10.0, 64.0
+"""The kernel may err by FACTOR times the original's own error against fp64, and by FLOOR roundings
+of the largest value. That is coarse: the file was verified far more strictly before it was made."""
+
+
+def main(made: Any, original: ModuleType, domain: Domain, is_json: bool) -> int:
+    """Print the check of every workload and mode.
+
+    Returns:
+        The exit code: 0 where the kernel served every call and was right.
+    """
+    found = [
+        compared(made, original, domain, workload, mode)
+        for workload in domain.workloads
+        for mode in domain.modes
+    ]
+    if is_json:
+        print(json.dumps(found))
+    for one in () if is_json else found:
+        why = "".join(f"; {reason}" for reason in one["reasons"])
+        served = "not served by the kernel" if why else "served by the kernel"
+        print(
+            f"{one['workload']}, {one['mode']}: {'right' if one['is_right'] else 'WRONG'}, {served}"
+            f"{why}; largest error {one['error']:.3g}, allowed {one['allowed']:.3g}"
+        )
+    is_well = all(one["is_right"] and one["is_state_kept"] and not one["reasons"] for one in found)
+    return 0 if is_well else 1
+
+
+def compared(
+    made: Any, original: ModuleType, domain: Domain, workload: str, mode: str, seed: int = 0
+) -> dict[str, Any]:
+    """Call kernel and original twice on fresh inputs, the second time with other weights.
+
+    Args:
+        made: The exported class.
+        original: The executed file of the task.
+        domain: What was verified.
+        workload: One of its workloads.
+        mode: `train` or `eval`.
+        seed: Of weights and inputs.
+
+    Returns:
+        `is_right`, `error` and `allowed` (absolute, of the worst output), `is_state_kept` (buffers
+        came out as the original's do), `reasons` of calls that the kernel did not serve, and
+        `bits`: hashes of what original and kernel gave.
+    """
+    args, kwargs = _constructor(original, seed)
+    twins = [_module(kind, args, kwargs, domain, mode, seed) for kind in (original.Model, made)]
+    model, kernel = twins
+    worst, bits, is_state_kept = (0.0, 0.0), [hashlib.sha256(), hashlib.sha256()], True
+    for turn in range(2):
+        inputs = _inputs(original, domain, workload, seed + turn)
+        exact = _exact(model, inputs, seed)
+        results = [_called(twin, inputs, seed) for twin in twins]
+        for digest, result in zip(bits, results, strict=True):
+            _add(digest, result)
+        worst = max(worst, _distance(results[0], results[1], exact), key=_ratio)
+        is_state_kept = is_state_kept and _same_state(model, kernel)
+        _change_weights(model)
+        kernel.load_state_dict(model.state_dict())
+    return {
+        "workload": workload,
+        "mode": mode,
+        "is_right": _ratio(worst) <= 1,
+        "error": worst[0],
+        "allowed": worst[1],
+        "is_state_kept": is_state_kept,
+        "reasons": kernel.evokernel.reasons,
+        "bits": [digest.hexdigest()[:16] for digest in bits],
+    }
+
+
+def _seed(seed: int) -> None:
+    torch.manual_seed(seed)
+    random.seed(seed)
+
+
+def _constructor(original: ModuleType, seed: int) -> tuple[list[Any], dict[str, Any]]:
+    """Arguments of the constructor: a list, a dictionary, or a list of both."""
+    _seed(seed)
+    made = original.get_init_inputs() if hasattr(original, "get_init_inputs") else []
+    if isinstance(made, dict):
+        return [], made
+    if len(made) == 2 and isinstance(made[0], list | tuple) and isinstance(made[1], dict):
+        return list(made[0]), made[1]
+    return list(made), {}
+
+
+def _module(
+    kind: Any, args: list[Any], kwargs: dict[str, Any], domain: Domain, mode: str, seed: int
+) -> Any:
+    _seed(seed)
+    module = kind(*args, **kwargs)
+    if domain.cast:
+        module = module.to(getattr(torch, domain.cast))
+    return module.train(mode == "train")
+
+
+def _inputs(original: ModuleType, domain: Domain, workload: str, seed: int) -> list[Any]:
+    """The arguments of one workload, with fresh values."""
+    _seed(seed)
+    if workload == "default":
+        made = original.get_inputs()
+    else:
+        listed = enumerate(original.get_workloads(), start=1)
+        named = {str(entry.get("name", f"workload_{n}")): entry["inputs"] for n, entry in listed}
+        made = named[workload]() if callable(named[workload]) else named[workload]
+    values = list(made.values() if isinstance(made, dict) else made)
+    dtype = getattr(torch, domain.cast) if domain.cast else None
+    return [_converted(copy.deepcopy(value), dtype) for value in values]
+
+
+def _converted(tree: Any, dtype: torch.dtype | None) -> Any:
+    if isinstance(tree, torch.Tensor):
+        return tree.to(dtype) if dtype and tree.is_floating_point() else tree
+    if isinstance(tree, dict):
+        return {key: _converted(value, dtype) for key, value in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(_converted(value, dtype) for value in tree)
+    return tree
+
+
+def _called(module: Any, inputs: list[Any], seed: int) -> list[torch.Tensor]:
+    _seed(seed)
+    with torch.no_grad():
+        return list(_flat(module(*copy.deepcopy(inputs))))
+
+
+def _exact(model: Any, inputs: list[Any], seed: int) -> list[torch.Tensor] | None:
+    """What the original gives in fp64; None where it does not run in fp64."""
+    try:
+        precise = copy.deepcopy(model).to(torch.float64)
+        return _called(precise, [_converted(value, torch.float64) for value in inputs], seed)
+    except (RuntimeError, TypeError, ValueError):
+        return None
+
+
+def _flat(tree: Any) -> Iterator[torch.Tensor]:
+    if isinstance(tree, torch.Tensor):
+        yield tree
+    elif isinstance(tree, dict):
+        yield from _flat(list(tree.values()))
+    elif isinstance(tree, list | tuple):
+        for value in tree:
+            yield from _flat(value)
+
+
+def _distance(
+    expected: list[torch.Tensor], got: list[torch.Tensor], exact: list[torch.Tensor] | None
+) -> tuple[float, float]:
+    """Error and allowed error of the worst output."""
+    if [(t.shape, t.dtype) for t in expected] != [(t.shape, t.dtype) for t in got]:
+        return float("inf"), 0.0
+    found = [(0.0, 0.0)]
+    for wanted, made, truth in zip(expected, got, exact or expected, strict=True):
+        error = _largest(made, truth)
+        allowed = 0.0
+        if wanted.is_floating_point():
+            finite = truth[truth.isfinite()].abs()
+            scale = float(finite.max()) if finite.numel() else 0.0
+            allowed = FLOOR * torch.finfo(wanted.dtype).eps * scale
+            allowed += FACTOR * _largest(wanted, truth)
+        found.append((error, allowed))
+    return max(found, key=_ratio)
+
+
+def _largest(made: torch.Tensor, truth: torch.Tensor) -> float:
+    """The largest absolute difference; equal infinities and two NaN differ by nothing."""
+    made, truth = made.double(), truth.double()
+    same = (made == truth) | (made.isnan() & truth.isnan())
+    apart = torch.where(same, 0.0, (made - truth).abs()).nan_to_num(float("inf"), float("inf"))
+    return float(apart.max()) if apart.numel() else 0.0
+
+
+def _ratio(worst: tuple[float, float]) -> float:
+    error, allowed = worst
+    if error <= allowed:
+        return error / allowed if allowed else 0.0
+    return error / allowed if allowed else float("inf")
+
+
+def _add(digest: Any, outputs: list[torch.Tensor]) -> None:
+    for output in outputs:
+        flat = output.detach().contiguous().reshape(-1)
+        digest.update(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
+
+
+def _same_state(model: Any, kernel: Any) -> bool:
+    ours, theirs = kernel.state_dict(), model.state_dict()
+    return ours.keys() == theirs.keys() and all(
+        torch.allclose(ours[name].double(), theirs[name].double(), 1e-3, 1e-5, equal_nan=True)
+        for name in theirs
+    )
+
+
+def _change_weights(model: Any) -> None:
+    """What was made of the first weights must not serve the second ones."""
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.is_floating_point():
+                parameter.mul_(1.0 + 0.1 * torch.randn_like(parameter))

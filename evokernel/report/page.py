@@ -1,0 +1,273 @@
+"""Owns the page of a report: Markdown that says what was reached, how, and where it is weak."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+from evokernel.evaluation import Interval
+from evokernel.record.outcome import BASELINES
+from evokernel.report.story import Story
+from evokernel.report.weak import weaknesses
+from evokernel.wording import counted, duration, milliseconds, times, with_interval
+
+
+def page(story: Story, plots: tuple[str, ...]) -> str:
+    """Write the page.
+
+    Args:
+        story: What it tells.
+        plots: File names of the two plots, beside the page; empty where there are none.
+    """
+    speed, lineage = plots if plots else ("", "")
+    parts = [
+        f"# {story.task.title}: {_headline(story)}",
+        _introduction(story),
+        *_result(story),
+        *([f"![Speed of each attempt over eager]({speed})"] if speed else []),
+        *_history(story),
+        *([f"![Which attempt was made from which]({lineage})"] if lineage else []),
+        *_attempts(story),
+        *_memory(story),
+        *_failures(story),
+        "## Where the numbers are weak",
+        _list(weaknesses(story)),
+        "## How to see it again",
+        _commands(story),
+        "## Machine and settings",
+        _facts(story),
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _headline(story: Story) -> str:
+    if story.best is None:
+        return "no kernel passed" if story.ending else "no kernel passed yet"
+    ratios = [(name, story.outcome.ratio(name)) for name in BASELINES]
+    said = [f"{story.outcome.verdict(r)} {BASELINES[name]}" for name, r in ratios if r]
+    return "; ".join(said) or "right, but not timed"
+
+
+def _introduction(story: Story) -> str:
+    header, outcome = story.record.header, story.outcome
+    spent = f"{counted(len(story.rows), 'attempt')} in {duration(outcome.seconds)}"
+    endings = {"stopped": "it was interrupted and can be resumed", "failed": "it failed"}
+    going = endings.get(story.last, "**it was still going on, or was killed, at this moment**")
+    shapes = ", ".join(
+        f"{spec.dtype} [{' x '.join(map(str, spec.shape))}]"
+        for node in (story.graph.inputs if story.graph else ())
+        for spec in node.outputs
+    )
+    return (
+        f"Run `{header.id}` of {header.created.replace('T', ' ')}: task `{story.task.name}`"
+        f"{f' on {shapes}' if shapes else ''}, backend `{header.config.backend}`, kernels by "
+        f"`{header.config.proposer}`. {spent}; {story.ending or going}."
+    )
+
+
+def _result(story: Story) -> list[str]:
+    best = story.outcome.best
+    if best is None or best.evaluation.timing is None:
+        return []
+    timing, evaluation = best.evaluation.timing, best.evaluation
+    rows = []
+    for name, known in BASELINES.items():
+        first, ratio = story.outcome.speedup(name), story.outcome.ratio(name)
+        if first is None or ratio is None:
+            continue
+        look = story.outcome.second_look(name)
+        again = look is not None and look.ratio is not None
+        processes = f"{look.processes} fresh processes" if look and again else "one process"
+        was = times(first.ratio.value) if again else ""
+        opponent = milliseconds(first.opponent_ms)
+        verdict = story.outcome.verdict(ratio).removesuffix(" than")
+        rows.append((known, with_interval(ratio), verdict, processes, was, opponent))
+    head = ("against", "times as fast", "so it is", "measured in", "first measurement", "takes")
+    facts = [
+        ("time", f"{milliseconds(timing.median_ms)} a call, median of {timing.samples} calls"),
+        *_roofline(story),
+        *_right(story),
+        ("kernel", f"`{story.record.path}/best/kernel.py` (attempt {best.number})"),
+        ("content", f"`{evaluation.candidate}`, {best.proposal.rationale or 'no reason given'}"),
+    ]
+    intro = "In brackets: 95 % interval of alternating measurements."
+    return ["## Result", _table(head, rows), intro, _list(f"**{n}**: {text}" for n, text in facts)]
+
+
+def _roofline(story: Story) -> Iterator[tuple[str, str]]:
+    best = story.outcome.best
+    assert best is not None
+    profile, timing = best.evaluation.profile, best.evaluation.timing
+    share = profile.roofline_share if profile else None
+    share = share if share is not None or timing is None else timing.roofline_share
+    if share is not None:
+        bound = profile.bound_by if profile else "unknown"
+        yield "roofline", f"{share:.0%} of what this machine can do; bound by {bound}"
+    else:
+        yield "roofline", "unknown: the task's work and traffic are not known"
+
+
+def _right(story: Story) -> Iterator[tuple[str, str]]:
+    best = story.outcome.best
+    assert best is not None
+    found, contract = best.evaluation.correctness, best.evaluation.contract
+    if found is not None:
+        yield (
+            "right",
+            f"{counted(found.comparisons, 'output')} compared with fp64 on "
+            f"{', '.join(found.families)} inputs of {counted(len(found.workloads), 'workload')}; "
+            f"largest error {found.worst_ratio:.3g} of what is allowed",
+        )
+    if contract is not None:
+        share = "unknown" if contract.coverage is None else f"{contract.coverage:.0%}"
+        yield "own work", f"{contract.policy}; {share} of a call inside its own kernels"
+
+
+def _history(story: Story) -> list[str]:
+    rows = []
+    for attempt, parent in story.outcome.descent():
+        row = next(row for row in story.rows if row.number == attempt.number)
+        gain = ""
+        if parent is not None:
+            measured = story.outcome.measured_gain(attempt, parent)
+            estimated = story.outcome.estimated_gain(attempt, parent)
+            about = f"about {times(estimated)} (by way of eager)" if estimated else ""
+            gain = with_interval(measured) if measured else about
+        origin = str(parent.number) if parent else "nothing"
+        cells = (str(row.number), origin, row.change, _time(row.median_ms), gain)
+        rows.append((*cells, ", ".join(attempt.proposal.techniques)))
+    head = ("attempt", "made from", "change", "time", "times as fast as that", "techniques")
+    return ["## How the best came about", _table(head, rows)] if rows else []
+
+
+def _attempts(story: Story) -> list[str]:
+    rows = [
+        (
+            f"**{row.number}**" if row.is_best else str(row.number),
+            row.stage,
+            ", ".join(map(str, row.parents)) or "-",
+            f"as attempt {row.repeats}" if row.repeats else row.change,
+            "not confirmed" if row.is_refuted else row.status.value,
+            _time(row.median_ms),
+            _ratio(row.ratio, row.processes),
+            _ratio(row.compile, 1) if row.compile else "",
+            "" if row.reward is None else f"{row.reward:+.2f}",
+        )
+        for row in story.rows
+    ]
+    head = ("attempt", "stage", "from", "change", "status", "time", "over eager", "over compile")
+    if not rows:
+        return ["## Attempts", "None is finished yet."]
+    legend = (
+        "`¹`: measured in one process only; the others in fresh processes. The best is in bold; "
+        "reward is what memory learned from a step."
+    )
+    return ["## Attempts", _table((*head, "reward"), rows), legend]
+
+
+def _ratio(ratio: Interval | None, processes: int) -> str:
+    if ratio is None:
+        return ""
+    return with_interval(ratio) + ("" if processes > 1 else " ¹")
+
+
+def _memory(story: Story) -> list[str]:
+    config = story.record.config.memory
+    asked = f"Policy `{config.policy}`, memory `{config.path or 'of this run alone'}`."
+    if not story.shown:
+        return ["## What memory showed", f"{asked} It showed nothing."]
+    rows = [
+        (
+            f"`{shown.id}`",
+            ", ".join(map(str, shown.attempts)),
+            ", ".join(map(str, shown.used)) or "-",
+            _signed(shown.reward),
+            _signed(shown.others),
+        )
+        for shown in story.shown
+    ]
+    head = ("experience", "shown to", "used by", "mean reward with it", "without it")
+    note = (
+        "Rewards of the same stages of this run, with and without the experience: too few to say "
+        "what it is worth; `evokernel memory show ID` says what all runs have taught."
+    )
+    return ["## What memory showed", asked, _table(head, rows), note]
+
+
+def _failures(story: Story) -> list[str]:
+    failed = [row for row in story.rows if not row.status.is_feasible]
+    if not failed:
+        return []
+    counts = Counter(row.status for row in failed)
+    rows = []
+    for status, count in counts.most_common():
+        first = next(row for row in failed if row.status is status)
+        rows.append((status.value, str(count), f"{first.number}: {first.reason}"))
+    return ["## Failures", _table(("status", "how often", "the first, and why"), rows)]
+
+
+def _commands(story: Story) -> str:
+    config, path = story.record.config, story.record.path
+    again = [f"evokernel run {config.task}", f"--attempts {config.budget.attempts}"]
+    again += [f"--minutes {config.budget.minutes:g}"] if config.budget.minutes else []
+    search = config.search
+    again += [f"--width {search.width}", f"--seed {search.seed}"]
+    again += [f"--depth {search.depth}"] if search.depth else []
+    again += [f"--start {start}" for start in search.start]
+    again += [f"--policy {config.memory.policy}"] if config.memory.path else ["--memory none"]
+    again += [f"--threads {config.bench.threads}"] if config.bench.threads else []
+    again += [f"--model {config.proposer}"] if config.proposer != "templates" else []
+    again += ["--quick"] if config.bench.measurement == "quick" else []
+    lines = [
+        "```",
+        *([f"evokernel verify {path}     # does the result hold here and now?"] * bool(story.best)),
+        *([f"evokernel export {path}     # the kernel as one file"] * bool(story.best)),
+        " ".join(again),
+        "```",
+    ]
+    return "\n".join(lines) + (
+        "\n\nThe values of the inputs are secret and drawn anew, times differ a little, and memory "
+        "has learned since: another run takes another way."
+    )
+
+
+def _facts(story: Story) -> str:
+    header = story.record.header
+    facts = {name: text for name, text in header.environment.items() if name != "protections"}
+    facts["EvoKernel"] = header.harness
+    facts["measurement"] = header.config.bench.measurement
+    facts["contract"] = story.task.options.contract or header.config.bench.contract
+    facts["precision"] = story.task.options.precision
+    for name, median in story.baselines.items():
+        facts[f"baseline {BASELINES.get(name, name)}"] = milliseconds(median)
+    return _table(("what", "value"), facts.items())
+
+
+def _time(median_ms: float | None) -> str:
+    return "" if median_ms is None else milliseconds(median_ms)
+
+
+def _signed(value: float | None) -> str:
+    return "-" if value is None else f"{value:+.2f}"
+
+
+def _list(lines: Iterable[str]) -> str:
+    return "\n".join(f"- {_flat(line)}" for line in lines)
+
+
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+    lines = [head, ("---",) * len(head), *rows]
+    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
+
+
+def _flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _cell(text: str) -> str:
+    """One line that cannot end its cell; long ones are cut."""
+    flat = _flat(text)
+    cut = flat if len(flat) <= _MOST else f"{flat[: _MOST - 1]}…"
+    return cut.replace("|", "\\|").replace("<", "&lt;")
+
+
+_MOST = 160
+"""Letters of a cell; the run folder has all of it."""
