@@ -228,7 +228,7 @@ def test_short_functions_are_accurate_away_from_the_ends(name: str, module: CppM
     size = expected.abs()
     limit = ulps * 2.0 ** (torch.floor(torch.log2(size.clamp(min=NORMAL))) - 23)
     if name == "gelu_short":  # a rational function, as good as its comment says
-        limit = limit.maximum(torch.where(x.abs() < 1.5, 3.2e-7, 1.2e-6))
+        limit = limit.maximum(torch.where(x.abs() < 1.5, 3.2e-7, 1.4e-6))
     if name == "gelu_tanh_short":  # its exponential overflows where the result is next to nothing
         limit = limit.maximum(torch.where(size < 1e-6, 2e-5 * size + 1e-36, 0.0))
     worst = (result.double() - expected).abs() / limit

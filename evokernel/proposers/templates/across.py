@@ -20,7 +20,7 @@ from evokernel.proposers.templates.kernel import target_starts, targets
 from evokernel.proposers.templates.lines import Lines
 from evokernel.proposers.templates.literals import C_TYPES
 from evokernel.proposers.templates.memories import Memories, Memory
-from evokernel.proposers.templates.sweep import Style, Work
+from evokernel.proposers.templates.sweep import Style, Work, buffer
 from evokernel.proposers.templates.totals import accumulates_wide
 
 _AT = "c - begin"
@@ -89,6 +89,7 @@ class LineWriter:
         work: Work,
         number: int,
         text: Lines,
+        width: int,
     ) -> None:
         self._program = program
         self._memories = memories
@@ -96,8 +97,11 @@ class LineWriter:
         self._work = work
         self._number = number
         self._text = text
+        self._width = width
         self._wanted = work.wanted(program)
-        self._elements = program.elements(self._wanted)
+        self._elements = program.elements(self._wanted, work.kept)
+        used = {*self._wanted, *(a for i in self._elements for a in self._arguments(i))}
+        self._again_read = sorted(used & set(work.kept))
 
     def write(self, is_even: bool) -> None:
         """Write the loops over the block's columns."""
@@ -204,8 +208,14 @@ class LineWriter:
 
     def _statements(self, names: dict[int, str], count: str) -> Iterable[str]:
         form = self._style.emitted
-        block = emit.elements(self._program, self._wanted, form, known=names, count=count)
+        known = {**names, **{i: self._name(i) for i in self._again_read}}
+        kind = "const float" if form == "scalar" else "const V"
+        for i in self._again_read:
+            yield f"{kind} {self._name(i)} = {_load(self._kept(i), form, self._at)};"
+        block = emit.elements(self._program, self._wanted, form, known=known, count=count)
         yield from block.lines
+        for i in self._work.keep:
+            yield _store(self._kept(i), block.names[i], form, self._at)
         for i in self._work.reductions:
             name = block.names[self._argument(i)]
             if self._is_place(i):
@@ -249,6 +259,14 @@ class LineWriter:
         for i in self._work.scans:
             yield _store(self._memories.running(i), f"{self._name(i)}_carry", form)
 
+    @property
+    def _at(self) -> str:
+        """Where a line's part of what is kept for later sweeps has a column."""
+        return f"d * {self._width} + {_AT}"
+
+    def _kept(self, value: int) -> Memory:
+        return Memory(name=buffer(self._program, value), type="float")
+
     def _name(self, value: int) -> str:
         return self._program.values[value].name
 
@@ -273,15 +291,15 @@ def _running_type(memory: Memory, form: Form) -> str:
     return {"double": "D", "bool": "M"}.get(memory.type, "V")
 
 
-def _load(memory: Memory, form: Form) -> str:
+def _load(memory: Memory, form: Form, at: str = _AT) -> str:
     if form == "scalar":
-        return f"{memory.name}[{_AT}]"
+        return f"{memory.name}[{at}]"
     stem = {"double": "load_wide", "bool": "load_mask"}.get(memory.type, "load")
-    return f"{stem}({memory.name} + {_AT})"
+    return f"{stem}({memory.name} + {at})"
 
 
-def _store(memory: Memory, value: str, form: Form) -> str:
+def _store(memory: Memory, value: str, form: Form, at: str = _AT) -> str:
     if form == "scalar":
-        return f"{memory.name}[{_AT}] = {value};"
+        return f"{memory.name}[{at}] = {value};"
     stem = "store_wide" if memory.type == "double" else "store"
-    return f"{stem}({memory.name} + {_AT}, {value});"
+    return f"{stem}({memory.name} + {at}, {value});"

@@ -96,7 +96,7 @@ def element(program: Program, walk: Walk, row: str = "r", line: str | Sequence[s
         terms += _terms(program.domain.depth, walk.depth, line)
     else:
         for index, stride in zip(line, walk.depth, strict=True):
-            terms += _terms((1,), (stride,), index)
+            terms += _terms((1,), (stride,), index) if index != "0" else ()
     return " + ".join(terms) or "0"
 
 

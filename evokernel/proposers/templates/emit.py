@@ -127,7 +127,8 @@ def place(base: str, column: str, step: int) -> str:
     """Pointer expression of a column of a row that begins at `base`."""
     if step in (0, 1):
         return f"{base} + {column}"
-    return f"{base} - ({column})" if step == -1 else f"{base} + ({column}) * {step}"
+    alone = column if column.isidentifier() else f"({column})"
+    return f"{base} - {alone}" if step == -1 else f"{base} + {alone} * {step}"
 
 
 def _call(stem: str, args: list[str], count: str) -> str:

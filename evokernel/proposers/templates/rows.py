@@ -48,7 +48,7 @@ def space(program: Program) -> Space:
         *spread,
         *style_choices(program, whole),
         *sweeps,
-        *_keeping(program, whole, sweeps[0].values if sweeps else ("separate",)),
+        *keep_choices(program, whole, sweeps[0].values if sweeps else ("separate",)),
         schedule_choice(whole),
     )
     return Space(family="rows", choices=choices)
@@ -85,8 +85,8 @@ def sweep_choices(program: Program, needs: Needs) -> tuple[Choice, ...]:
     return (Choice(name="sweeps", options=options, needs={**needs, **VECTOR}),)
 
 
-def _keeping(program: Program, needs: Needs, ways: tuple[Value, ...]) -> tuple[Choice, ...]:
-    """What can be kept depends on which sweeps there are."""
+def keep_choices(program: Program, needs: Needs, ways: tuple[Value, ...]) -> tuple[Choice, ...]:
+    """Which values are kept between sweeps; what can be depends on which sweeps there are."""
     found = {(k, w): kept(program, {"keep": k, "sweeps": w}) for k in ("dear", "all") for w in ways}
     useful = {
         "dear": tuple(w for w in ways if found["dear", w]),

@@ -17,11 +17,7 @@ from evokernel.proposers.templates.expressions import (
 from evokernel.proposers.templates.folds import PLACES, Fold, Form, keep_place
 from evokernel.proposers.templates.lines import Lines
 from evokernel.proposers.templates.literals import C_TYPES, identity
-from evokernel.proposers.templates.totals import accumulates_wide, total_identity, total_type
-
-RUN = 512
-"""Additions that one float lane takes in before its sum goes into a double: keeps the relative
-error of long sums near 1e-7, where torch's cascade sums have it (ours)."""
+from evokernel.proposers.templates.totals import RUN, accumulates_wide, total_identity, total_type
 
 WIDEST = 16
 """Most lanes that a vector may have: float32 in AVX-512."""
