@@ -212,7 +212,7 @@ def _figures(evaluation: Evaluation) -> list[str]:
             f"({milliseconds(s.opponent_ms)})."
             for s in timing.speedups
         ]
-        told += [f"Note: {note}." for note in timing.notes]
+        told += [f"Note: {note.rstrip('.')}." for note in timing.notes]
     if profile := evaluation.profile:
         share = profile.roofline_share
         reached = "" if share is None else f"; it reaches {share:.0%} of the roofline"
@@ -222,7 +222,7 @@ def _figures(evaluation: Evaluation) -> list[str]:
                 f"{profile.gbytes_per_s:.1f} GB/s of necessary traffic, {profile.gflops:.1f} "
                 "GFLOP/s of necessary arithmetic."
             )
-        told += [f"{note[:1].upper()}{note[1:]}." for note in profile.notes]
+        told += [f"{note[:1].upper()}{note[1:].rstrip('.')}." for note in profile.notes]
     return told
 
 
