@@ -273,7 +273,12 @@ def test_a_change_away_from_a_technique_that_helped_is_repeated(softmax, propose
 
 @pytest.mark.parametrize(
     ("body", "word"),
-    [("torch.linalg.inv(x)", "inv"), ("torch.sort(x).values", "sort"), ("x @ x.T", "matmul")],
+    [
+        ("torch.linalg.inv(x)", "inv"),
+        ("torch.sort(x).values", "sort"),
+        ("x @ torch.linalg.inv(x)", "inv"),
+        ("torch.einsum('ij,jk,kl->il', x, x, x)", "einsum"),
+    ],
 )
 def test_an_operator_without_template_is_named_at_once(proposer, body, word):
     task, graph = captured(SOFTMAX.replace("torch.softmax(x, dim=-1)", body).replace("4096", "64"))

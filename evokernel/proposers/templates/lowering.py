@@ -14,6 +14,7 @@ from evokernel.proposers.templates.lower_norms import NORMS
 from evokernel.proposers.templates.lower_pointwise import POINTWISE
 from evokernel.proposers.templates.lower_pools import POOLS
 from evokernel.proposers.templates.lower_reductions import REDUCTIONS
+from evokernel.proposers.templates.lower_triangles import TRIANGLES
 from evokernel.proposers.templates.lower_views import VIEWS
 from evokernel.proposers.templates.placement import Placement
 from evokernel.proposers.templates.scope import Rule, Scope
@@ -26,6 +27,7 @@ RULES: dict[str, Rule] = {
     **NORMS,
     **POOLS,
     **LOSSES,
+    **TRIANGLES,
 }
 """Every operator that can be lowered."""
 

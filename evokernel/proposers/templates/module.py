@@ -6,7 +6,8 @@ from functools import cached_property
 from evokernel.frozen import Frozen
 from evokernel.opgraph import OpGraph
 from evokernel.proposers.templates.choices import Plan
-from evokernel.proposers.templates.expressions import Load, Pick, Program, Source, Unsupported
+from evokernel.proposers.templates.contraction import Pipeline
+from evokernel.proposers.templates.expressions import Program, Source, Unsupported
 from evokernel.proposers.templates.kernel import Kernel
 from evokernel.proposers.templates.reference import Reference
 from evokernel.task import Task
@@ -52,7 +53,7 @@ class ModelNew(Model):
 def write_module(
     task: Task,
     graph: OpGraph,
-    program: Program,
+    program: Program | Pipeline,
     plan: Plan,
     kernel: Kernel,
     techniques: tuple[str, ...] = (),
@@ -113,7 +114,7 @@ class _Call(Frozen):
 
     reference: Reference
     graph: OpGraph
-    program: Program
+    program: Program | Pipeline
     kernel: Kernel
     fixed: dict[str, str]
     """Arguments that are no tensors, with the only value that the kernel is for."""
@@ -180,22 +181,13 @@ class _Call(Frozen):
             return ()
         moving = tuple(s for s in program.sources if s.kind == "input" and int(s.key) in positions)
         shapes = [*(s.shape for s in moving), *(o.shape for o in program.outputs)]
+        if isinstance(program, Pipeline):
+            return moving if program.moving else ()
         heads = {shape[:1] for shape in shapes}
         if not moving or len(heads) != 1 or heads <= {(), (0,), (1,)}:
             return ()
         fixed = [n for n, s in enumerate(program.sources) if s not in moving]
-        return () if any(self._walks_rows(n) for n in fixed) else moving
-
-    def _walks_rows(self, source: int) -> bool:
-        """Whether a source has a part per row, or covers the whole of a program without rows."""
-        accesses = [
-            v.access
-            for v in self.program.values
-            if isinstance(v, Load | Pick) and v.access.source == source
-        ]
-        if not self.program.domain.outer:
-            return any(a.step for a in accesses)
-        return any(a.strides and a.strides[0] for a in accesses)
+        return () if any(program.walks_rows(n) for n in fixed) else moving
 
     def _shape_text(self, source: Source, rows: str) -> str:
         return _tuple_text(source.shape, rows if source in self._free else None)

@@ -1,6 +1,7 @@
 """Owns what we expect of each technique before anything is measured."""
 
 from evokernel.opgraph import itemsize
+from evokernel.proposers.templates.contraction import Pipeline
 from evokernel.proposers.templates.expressions import Level, Map, Program, Reduce, Scan
 from evokernel.proposers.templates.operators import OPERATORS
 from evokernel.proposers.templates.works import is_dear
@@ -26,12 +27,31 @@ _USUALLY = {
 }
 
 
-def promise(technique: str, program: Program) -> float:
+_PRODUCTS = {
+    "register-tiling": 3.0,
+    "vectorized-math": 3.0,
+    "panel-packing": 2.0,
+    "output-blocking": 1.0,
+    "cache-blocking": 1.0,
+    "dynamic-scheduling": 0.2,
+}
+"""What products gain (ours); the rest is about the stages between them."""
+
+_BETWEEN = 0.3
+"""Share of a pipeline's time that its other stages have at most, as a rule (ours)."""
+
+_FEW_OPERATIONS = 2**21
+"""Operations of a product below which starting threads costs as much as they do (ours)."""
+
+
+def promise(technique: str, program: Program | Pipeline) -> float:
     """How much a technique should help a program: 0 nothing, 1 a little, 3 a lot.
 
     These numbers order the first steps of a search that knows nothing yet; measurements and memory
     outweigh them. They come from the structure of the program alone.
     """
+    if isinstance(program, Pipeline):
+        return _of_pipeline(technique, program)
     match technique:
         case "vectorized-math":
             return 3.0 if _resists_compilers(program) else 1.5
@@ -48,6 +68,17 @@ def promise(technique: str, program: Program) -> float:
         case "fewer-threads":
             return 0.1 if program.domain.size > _SMALL else 0.8
     return _USUALLY.get(technique, 0.5)
+
+
+def _of_pipeline(technique: str, pipeline: Pipeline) -> float:
+    between = [promise(technique, program) for program in pipeline.fused]
+    expected = max(between, default=_USUALLY.get(technique, 0.5))
+    product = pipeline.heaviest
+    if product is None:
+        return expected
+    if technique == "fewer-threads":
+        return 0.8 if product.operations < _FEW_OPERATIONS else 0.1
+    return _PRODUCTS.get(technique, _BETWEEN * expected)
 
 
 def _resists_compilers(program: Program) -> bool:

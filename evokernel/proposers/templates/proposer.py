@@ -18,8 +18,9 @@ from evokernel.proposers.templates.template import Template
 from evokernel.task import Task
 
 _COVERED = (
-    "The templates write point-wise chains, and reductions, normalisations, softmax, losses and "
-    "scans along the last dimension with point-wise work before and after, in `cpp`"
+    "The templates write point-wise chains, reductions, normalisations, softmax and scans along "
+    "any dimensions, losses, pooling, and products of matrices and convolutions with point-wise "
+    "work around them, in `cpp`"
 )
 _INSTEAD = (
     "Let a model write the candidates: `--model NAME`, e.g. `--model openai/gpt-5`, or a local "
