@@ -315,6 +315,8 @@ def test_a_run_stopped_in_the_search_tries_nothing_twice(task, config, tmp_path)
     assert attempt.proposal.tuning.source == kernel
     assert attempt.proposal.candidate.source == attempt.proposal.tuning.frozen
     assert result.kernel.read_text() == attempt.proposal.tuning.frozen
+    summary = json.loads(result.kernel.with_name("summary.json").read_text())
+    assert summary["tuned"] == {"ROUNDS": 1}
     (tuned,) = (event for event in later if event["kind"] == "tuned")
     assert tuned["chosen"] == {"ROUNDS": 1}
     assert tuned["candidate"] == attempt.proposal.candidate.sha

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,10 +12,11 @@ from pathlib import Path
 from evokernel.attempt import Candidate
 from evokernel.bench.counters import Place, Seen, watched
 from evokernel.bench.device import CPU
-from evokernel.bench.disturbance import device_lock
+from evokernel.bench.disturbance import device_lock, waited_seconds
 from evokernel.bench.messages import Probe
 from evokernel.bench.pool import Worker
 from evokernel.bench.session import LOCK_S, Session
+from evokernel.bench.timing import WAIT_S, WAIT_SHARE
 from evokernel.compilers import Artefact
 from evokernel.compilers.assembly import Loop, loops, text_shift
 
@@ -22,11 +24,16 @@ BATCH_S = 0.02
 """Shortest batch of calls."""
 WATCHED_S = 0.12
 """Length of the batch that is sampled; some hundred samples a thread."""
-ROUNDS = 3
-"""Batches with all threads; the fastest counts, since disturbance only adds."""
+ROUNDS, LIMIT_S = 3, 0.5
+"""Calm batches whose median counts, and seconds in which so many have to be found. The fastest of
+all would mislead: threads that share one core for a moment are not in each other's way."""
+LONGEST_ALONE_S = 3.0
+"""Calls that may take longer with one thread are not tried so."""
 MOST_CALLS = 4096
 OPENMP = ("libgomp", "libomp", "libiomp")
 """Names of the runtimes in which threads wait for each other."""
+ONE_CORE = 1.3
+"""Cores kept busy up to which one thread alone is at work."""
 LEAST_SAMPLES = 20
 """Samples inside own kernels that say where the time goes."""
 
@@ -47,6 +54,8 @@ class Evidence:
     """Seconds inside its own kernels a call with one thread; None where it takes others anyway."""
     cores: float = 1.0
     """Cores kept busy meanwhile, on average."""
+    is_calm: bool = True
+    """Its threads had the cores for themselves."""
     waiting: float | None = None
     """Share of the threads' time inside kernels spent in the OpenMP runtime; None if unknown."""
     loop: Loop | None = None
@@ -65,7 +74,7 @@ class Evidence:
 
 
 def examine(session: Session, candidate: Candidate) -> Evidence:
-    """Run a kernel that passed for about a third of a second, and look at its library.
+    """Run a kernel that passed for a third of a second (a busy machine: one), and read its library.
 
     Raises:
         Faulted: It fails now.
@@ -84,21 +93,21 @@ def examine(session: Session, candidate: Candidate) -> Evidence:
 def _run(worker: Worker, name: str, threads: int) -> tuple[Evidence, Seen]:
     worker.probe(name, 1, threads)
     calls = _calls(worker.probe(name, 2, threads), BATCH_S)
-    fastest, cores = None, 1.0
-    for _ in range(ROUNDS):
-        probe, busy = _batch(worker, name, calls, threads)
-        if fastest is None or probe.wall_s < fastest.wall_s:
-            fastest, cores = probe, busy
-    assert fastest is not None
+    usual = _steady(worker, name, calls, threads)
+    probe = usual.probe
     with watched(worker.pids[0] if worker.pids else 0) as seen:
-        worker.probe(name, _calls(fastest, WATCHED_S), threads)
+        worker.probe(name, _calls(probe, WATCHED_S), threads)
+    # With one thread last: the runtime may end the threads that it does not need.
+    is_tried = threads > 1 and probe.seconds * threads < LONGEST_ALONE_S
+    alone = _steady(worker, name, calls, 1) if is_tried else usual
     found = Evidence(
-        call_s=fastest.seconds,
-        inside_s=min(fastest.inside_s, fastest.seconds),
-        launches=fastest.launches,
+        call_s=probe.seconds,
+        inside_s=min(probe.inside_s, probe.seconds),
+        launches=probe.launches,
         threads=threads,
-        alone_s=_alone(worker, name, calls) if threads > 1 else None,
-        cores=cores,
+        alone_s=alone.probe.inside_s if is_tried and alone.cores < ONE_CORE else None,
+        cores=usual.cores,
+        is_calm=usual.is_calm and alone.is_calm,
         counts=tuple(seen.counts.items()),
         refusal=seen.refusal,
     )
@@ -109,19 +118,40 @@ def _calls(probe: Probe, seconds: float) -> int:
     return max(1, min(MOST_CALLS, math.ceil(seconds / max(probe.seconds, 1e-7))))
 
 
-def _batch(worker: Worker, name: str, calls: int, threads: int) -> tuple[Probe, float]:
-    """One batch, and the cores that it kept busy."""
-    before = worker.usage().cpu_s
+@dataclass(frozen=True)
+class _Batch:
+    """Some calls, and how they were carried out."""
+
+    probe: Probe
+    cores: float
+    """Cores kept busy."""
+    is_calm: bool
+    """Its threads hardly waited for a core."""
+
+
+def _steady(worker: Worker, name: str, calls: int, threads: int) -> _Batch:
+    """The median of some calm batches; of all, marked as disturbed, where too few are calm."""
+    worker.probe(name, 1, threads)
+    end = time.monotonic() + LIMIT_S
+    batches = [_batch(worker, name, calls, threads)]
+    while time.monotonic() < end and sum(b.is_calm for b in batches) < ROUNDS:
+        batches.append(_batch(worker, name, calls, threads))
+    calm = [batch for batch in batches if batch.is_calm]
+    is_calm = len(calm) >= min(ROUNDS, len(batches))
+    ranked = sorted(calm if is_calm else batches, key=lambda batch: batch.probe.wall_s)
+    return replace(ranked[len(ranked) // 2], is_calm=is_calm)
+
+
+def _batch(worker: Worker, name: str, calls: int, threads: int) -> _Batch:
+    pids = worker.pids
+    spent, waited = worker.usage().cpu_s, waited_seconds(pids)
     probe = worker.probe(name, calls, threads)
-    return probe, (worker.usage().cpu_s - before) / probe.wall_s
-
-
-def _alone(worker: Worker, name: str, calls: int) -> float | None:
-    """The same with one thread, last: the runtime may end the threads that it does not need."""
-    worker.probe(name, 1, 1)
-    probes = [_batch(worker, name, calls, 1) for _ in range(2)]
-    fastest, cores = min(probes, key=lambda pair: pair[0].wall_s)
-    return fastest.inside_s if cores < 1.3 else None
+    waited, spent = waited_seconds(pids) - waited, worker.usage().cpu_s - spent
+    return _Batch(
+        probe=probe,
+        cores=spent / probe.wall_s,
+        is_calm=waited <= WAIT_S + WAIT_SHARE * probe.wall_s,
+    )
 
 
 def _with_code(found: Evidence, seen: Seen, libraries: Sequence[Path]) -> Evidence:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from evokernel.bench.device import DeviceFacts
-from evokernel.bench.probes import Evidence
+from evokernel.bench.probes import ONE_CORE, Evidence
 from evokernel.compilers.assembly import Loop
 from evokernel.evaluation import Bound, Limit, Profile
 from evokernel.opgraph import OpGraph
@@ -22,13 +22,14 @@ LAUNCH_SHARE = 0.5
 OVERHEAD_SHARE = 0.2
 """Share that is worth a remark."""
 MANY_LAUNCHES = 8
-SLOWER_TOGETHER = 0.85
-"""Below this ratio of the times with one and with all threads, threads are in each other's way."""
-ONE_CORE = 1.3
+SLOWER_TOGETHER, SLOWER_WHEN_BUSY = 0.85, 0.5
+"""Below this ratio of the times with one and with all threads, threads are in each other's way; on
+a busy machine others may have been."""
 WAITING_SHARE = 0.25
 """Share of the threads' time spent waiting for others that is worth a remark."""
 SPILL_SHARE, LEAST_SPILLS = 0.1, 4
 """Share, and number, of a hot loop's instructions that go to the stack."""
+BUSY = "the machine was busy meanwhile: what threads do to each other is uncertain"
 DENSE = 2.0
 """Arithmetic instructions for each access to memory from which on arithmetic is what takes time."""
 
@@ -121,6 +122,7 @@ def _limits(case: _Case) -> tuple[Limit, ...]:
     """What costs time, the most expensive first."""
     found, overhead = case.found, case.overhead
     is_alone = found.threads > 1 and overhead < LAUNCH_SHARE and found.cores < ONE_CORE
+    is_alone = is_alone and found.is_calm  # else others may have had its core
     checks: tuple[tuple[Limit, bool], ...] = (
         ("many-launches", overhead >= OVERHEAD_SHARE and found.launches >= MANY_LAUNCHES),
         ("call-overhead", overhead >= OVERHEAD_SHARE),
@@ -137,7 +139,7 @@ def _is_contended(case: _Case) -> bool:
     scaling = case.found.scaling
     if scaling is None or not case.is_parallel or (case.roofs and case.roofs.is_near):
         return False
-    return scaling < SLOWER_TOGETHER
+    return scaling < (SLOWER_TOGETHER if case.found.is_calm else SLOWER_WHEN_BUSY)
 
 
 def _code_limits(loop: Loop | None) -> tuple[tuple[Limit, bool], ...]:
@@ -264,7 +266,7 @@ def _calls(found: Evidence) -> str:
         said += f"; {found.threads} threads are {found.scaling:.2f}x as fast as one"
     if found.waiting is not None:
         said += f"; threads wait for each other {found.waiting:.0%} of the time"
-    return said
+    return said if found.is_calm else f"{said} ({BUSY})"
 
 
 def _loop(found: Evidence) -> tuple[str, ...]:

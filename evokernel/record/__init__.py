@@ -373,6 +373,7 @@ class RunRecord:
             "candidate": sha,
             "median_ms": attempt.median_ms,
             "techniques": attempt.proposal.techniques,
+            "tuned": tuning.chosen if (tuning := attempt.proposal.tuning) else {},
             "evaluation": attempt.evaluation.model_dump(mode="json"),
             "promotions": answers,
         }
