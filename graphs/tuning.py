@@ -2,7 +2,7 @@
 
 from evokernel.attempt import Candidate
 from evokernel.graphs.state import Services
-from evokernel.tuning import Try, Tuning
+from evokernel.tuning import Space, Try, Tuning
 
 UNTUNED = "untuned"
 """`untuned.json`: the candidate as it was proposed, should the search be interrupted."""
@@ -25,6 +25,9 @@ def tuned(services: Services, number: int) -> Candidate:
 
     with services.stop.waiting():
         tuning = services.evaluator.tune(candidate, heard)
+    if space := Space.declared(candidate.source):
+        for note in space.notes:
+            record.event("note", text=f"attempt {number}: {note}")
     return candidate if tuning is None else _frozen(services, number, candidate, tuning)
 
 

@@ -11,9 +11,10 @@ from evokernel import jit
 from evokernel.attempt import Candidate
 from evokernel.bench.evaluator import LocalEvaluator
 from evokernel.cli import main, options
+from evokernel.cli.run import conduct
 from evokernel.config import BenchConfig, RunConfig, TuneConfig, home
 from evokernel.evaluation import Interval, Status
-from evokernel.optimize import RunStopped, optimize, resume
+from evokernel.optimize import RunResult, RunStopped, optimize, resume
 from evokernel.record import RunRecord
 from evokernel.task import Task
 from evokernel.testing import (
@@ -328,25 +329,28 @@ FAKE = fake_kernel(6.0, techniques=("fusion",)) + (
 )
 
 
-def test_the_search_shows_in_the_run(tmp_path, capsys):
-    from evokernel.cli.run import conduct
-
+def conducted(folder: Path, evaluator: FakeEvaluator, source: str) -> RunResult:
+    """A run of one attempt, as the command shows it."""
     task = fake_task()
-    evaluator = FakeEvaluator(task)
     config = RunConfig.model_validate(
-        {"task": task.name, "runs": tmp_path, "budget": {"attempts": 1}}
+        {"task": task.name, "runs": folder, "budget": {"attempts": 1}}
     )
-    result = conduct(
-        lambda listen: optimize(
-            task,
-            config,
-            evaluator=evaluator,
-            proposer=ScriptedProposer(lambda request: FAKE),
-            graph=fake_graph(),
-            on_event=listen,
-        ),
-        as_json=False,
-    )
+    proposer = ScriptedProposer(lambda request: source)
+    given = {"evaluator": evaluator, "proposer": proposer, "graph": fake_graph()}
+    return conduct(lambda listen: optimize(task, config, on_event=listen, **given), as_json=False)
+
+
+def test_a_run_says_what_of_a_declaration_cannot_be_used(tmp_path, capsys):
+    source = FAKE.replace("{'BLOCK': [64, 8, 128]}", "{'WIDTH': [1, 2]}")
+    conducted(tmp_path, FakeEvaluator(fake_task()), source)
+    shown = capsys.readouterr().out
+    assert "attempt 1: `TUNE` names `WIDTH`, but the module has no constant of that name" in shown
+    assert "tuned" not in shown
+
+
+def test_the_search_shows_in_the_run(tmp_path, capsys):
+    evaluator = FakeEvaluator(fake_task())
+    result = conducted(tmp_path, evaluator, FAKE)
     shown = capsys.readouterr().out
     words = "BLOCK=128 (3 of 3 tried, 1 failed; 3.00x as fast as the first)"
     assert f"attempt 1 tuned: {words}" in shown
