@@ -29,6 +29,10 @@ _DEEPEST = 8192
 """Depth up to which a plain block takes in all of it (ours)."""
 
 
+_PANEL_BYTES = 320 * 2**10
+"""What a plain block packs of the right operand: a core's second cache holds it (ours)."""
+
+
 def space(pipeline: Pipeline) -> Space:
     """Every way to write a pipeline; stages share the choices that they have in common."""
     product = pipeline.heaviest
@@ -121,14 +125,15 @@ def _blocks(stage: Contraction) -> tuple[Choice, ...]:
     deepest = 0 if stage.depth <= _DEEPEST else _DEEPEST
     depths = tuple(n for n in (128, 256, 512, 1024) if n < stage.depth)
     found = [_numbers("depth", deepest, depths, "cache-blocking")]
-    for name, size, usual, others in (
-        ("rows", stage.rows, 64, (32, 128, 256, 0)),
-        ("cols", stage.cols, 256, (64, 128, 512, 1024, 0)),
+    panel = _PANEL_BYTES // (stage.depth * itemsize(stage.dtype))
+    usual = next((n for n in (256, 128) if n <= panel), 64)
+    for name, size, plain, sizes in (
+        ("rows", stage.rows, 64, (32, 64, 128, 256, 0)),
+        ("cols", stage.cols, usual, (64, 128, 256, 512, 1024, 0)),
     ):
-        fitting = [n for n in others if n < size]
-        plain = usual if usual < size else 0
-        values = tuple(n for n in fitting if n != plain)
-        found.append(_numbers(name, plain, values, "output-blocking"))
+        start = plain if plain < size else 0
+        others = tuple(n for n in sizes if n < size and n != start)
+        found.append(_numbers(name, start, others, "output-blocking"))
     return tuple(found)
 
 
