@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from evokernel.compilers import Artefact, BuildFailure, KernelSource
-from evokernel.compilers.binding import Function, Launch, Strided, bind, faults, launches
+from evokernel.compilers.binding import Function, Launch, Strided, bind, faults, launches, macros
 from evokernel.compilers.diagnostics import rendered
 from evokernel.compilers.loading import FloatStateChanged, load
 from evokernel.config import BenchConfig
@@ -96,8 +96,7 @@ def cpp_module(
         CompilerMissing: there is no working compiler (only where no broker builds).
         ConfigError: the cache cannot be written (only where no broker builds).
     """
-    macros = (f"-D{macro}={_macro(value)}" for macro, value in (defines or {}).items())
-    known = (source, (*flags, *macros))
+    known = (source, (*flags, *macros(defines)))
     if known not in _modules:
         kernel = KernelSource(
             backend="cpp",
@@ -112,10 +111,6 @@ def cpp_module(
 def strided(tensor: Any) -> Strided:
     """Let a kernel have a tensor that is not contiguous; pass the strides as arguments too."""
     return Strided(tensor)
-
-
-def _macro(value: bool | int | float | str) -> str:
-    return str(int(value) if isinstance(value, bool) else value)
 
 
 def _loaded(kernel: KernelSource) -> CppModule:

@@ -12,8 +12,11 @@ from evokernel.attempt import Candidate
 from evokernel.bench.evaluator import LocalEvaluator
 from evokernel.cli import main, options
 from evokernel.cli.run import conduct
+from evokernel.compilers.cpp import FLAGS
 from evokernel.config import BenchConfig, RunConfig, TuneConfig, home
 from evokernel.evaluation import Interval, Status
+from evokernel.export.building import BuildError
+from evokernel.export.kernels import Kernels, Signature, source_key
 from evokernel.optimize import RunResult, RunStopped, optimize, resume
 from evokernel.record import RunRecord
 from evokernel.task import Task
@@ -414,3 +417,12 @@ def test_defines_reach_the_kernel():
         source, defines={"SCALE": 0.5, "IS_ON": False, "COUNT": 6, "OTHER": "(1 + 1)"}
     )
     assert off.value() == 2.0
+
+
+def test_defines_are_part_of_what_an_export_knows():
+    source = 'extern "C" double value() { return COUNT; }'
+    known = {source_key(source, ("-DCOUNT=6",)): (Signature("value", "float64", ()),)}
+    kernels = Kernels(known, FLAGS)
+    assert kernels.cpp_module(source, defines={"COUNT": 6}).value() == 6.0
+    with pytest.raises(BuildError, match="not verified"):
+        kernels.cpp_module(source, defines={"COUNT": 7})

@@ -2,7 +2,7 @@
 
 import ctypes
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -58,6 +58,14 @@ def launches() -> Iterator[list[Launch]]:
         yield log
     finally:
         _log = None
+
+
+def macros(defines: Mapping[str, bool | int | float | str] | None) -> tuple[str, ...]:
+    """The compiler flags that define macros: True and False as 1 and 0, all else as it is."""
+    return tuple(
+        f"-D{name}={int(value) if isinstance(value, bool) else value}"
+        for name, value in (defines or {}).items()
+    )
 
 
 def faults(kernel: KernelSource) -> tuple[Diagnostic, ...]:

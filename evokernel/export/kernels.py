@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from evokernel.compilers.binding import Function, Launch, Strided, launches
+from evokernel.compilers.binding import Function, Launch, Strided, launches, macros
 from evokernel.compilers.loading import FloatStateChanged, load
 from evokernel.export.building import BuildError, built
 
@@ -75,13 +75,18 @@ class Kernels:
         self._modules: dict[str, CppModule] = {}
 
     def cpp_module(
-        self, source: str, flags: Sequence[str] = (), name: str | None = None
+        self,
+        source: str,
+        flags: Sequence[str] = (),
+        name: str | None = None,
+        defines: Mapping[str, bool | int | float | str] | None = None,
     ) -> CppModule:
         """Build a C++17/OpenMP source, or find what was built of it before, and load it.
 
         Raises:
             BuildError: It cannot be built or loaded here, or was not among what was verified.
         """
+        flags = (*flags, *macros(defines))
         key = source_key(source, flags)
         if key not in self._modules:
             if key not in self._known:
