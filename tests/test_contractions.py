@@ -132,10 +132,14 @@ OTHERS = (
 
 
 def spanning(template: Template) -> Iterator[Plan]:
-    """The plain plan, one that is usually best, and another; for one case each value of each
-    choice."""
-    number = list(CASES).index(template.task.name) if template.task.name in CASES else 0
-    wishes: list[dict[str, str | int]] = [{}, dict(BEST), dict(OTHERS[number % len(OTHERS)])]
+    """The plain plan, one that is usually best, sometimes another; once each value of each choice.
+
+    Compilers take their time: not every case is for every plan.
+    """
+    number = list(CASES).index(template.task.name) if template.task.name in CASES else 1
+    wishes: list[dict[str, str | int]] = [{}, dict(BEST)]
+    if number % 2 == 0:
+        wishes.append(dict(OTHERS[number // 2 % len(OTHERS)]))
     if template.task.name == "square":
         for choice in template.space.choices:
             wishes += [{"form": "vector", choice.name: value} for value in choice.values]
