@@ -70,6 +70,7 @@ def told(tmp_path_factory) -> tuple[Path, str]:
         "not confirmed",
         "| wrong_values | 1 | 2: the kernel's own comment says wrong_values |",
         "Attempt 5 did not hold in fresh processes and is out of the running.",
+        "median of 30 clean repetitions",
         "--attempts 5 --width 2 --seed 0",
         "evokernel verify ",
         "![Speed of each attempt over eager](speed.png)",
@@ -121,9 +122,15 @@ def test_every_attempt_has_a_line_of_its_own(tmp_path, attempts):
         assert above is None or above.line < place.line
 
 
+def test_rivals_of_the_best_are_named(tmp_path):
+    path = run(tmp_path, GOOD, fake_kernel(2.01, note="as good"), SLOW)
+    page = write_report(path).page.read_text()
+    assert "1 other attempt may be as fast as the best, as far as the intervals tell: 2." in page
+
+
 def test_run_without_a_kernel_says_what_failed(tmp_path):
     page = write_report(run(tmp_path, WRONG, WRONG)).page.read_text()
-    assert page.startswith("# Adds one to every element.: no kernel passed\n")
+    assert page.startswith("# Adds one to every element: no kernel passed\n")
     assert "## Result" not in page
     assert "| wrong_values | 2 |" in page
     assert "evokernel export" not in page

@@ -10,7 +10,6 @@ from evokernel.errors import ConfigError
 from evokernel.frozen import Frozen
 
 if TYPE_CHECKING:
-    from evokernel.export import Exported
     from evokernel.export.subject import Subject
 
 
@@ -61,13 +60,17 @@ def export(
     Example: evokernel export runs/20260131-180000-softmax-1a2b -o fast_softmax.py
     """
     from evokernel.config import BenchConfig
+    from evokernel.export import export as make
+    from evokernel.export.claims import file_name
 
     bench = BenchConfig(contract="library_allowed", measurement="quick" if quick else "standard")
-    subject = _passed(runs.subject(what, runs_dir, task, bench))
-    file = _writable(out or Path(_name(subject.task.name)))
-    exported = _exported(subject, strict)
-    _write(file, exported.text)
+    subject = runs.subject(what, runs_dir, task, bench)
+    file = _writable(out or Path(file_name(subject.task.name)))
+    subject = _passed(subject)
     claims = subject.claims
+    assert claims is not None
+    exported = make(subject.task, subject.candidate, claims, subject.workloads, strict)
+    _write(file, exported.text)
     report = Report(
         file=str(file),
         task=subject.task.name,
@@ -80,7 +83,7 @@ def export(
     if as_json:
         print(report.model_dump_json(indent=2))
     else:
-        _show(report, claims.sentence() if claims else "")
+        _show(report, claims.sentence())
 
 
 def _passed(subject: "Subject") -> "Subject":
@@ -102,19 +105,6 @@ def _passed(subject: "Subject") -> "Subject":
         )
         raise typer.Exit(1)
     return subject
-
-
-def _exported(subject: "Subject", is_strict: bool) -> "Exported":
-    from evokernel.export import export as make
-
-    assert subject.claims is not None
-    return make(subject.task, subject.candidate, subject.claims, subject.workloads, is_strict)
-
-
-def _name(task: str) -> str:
-    """A file that Python can import."""
-    plain = "".join(letter if letter.isalnum() else "_" for letter in task)
-    return f"{plain}_kernel.py"
 
 
 def _writable(file: Path) -> Path:

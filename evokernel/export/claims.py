@@ -43,8 +43,10 @@ class Claims(Frozen):
     """The device in words."""
     torch: str = ""
     """Version of torch that it was compared with."""
-    measurement: str
-    """`standard` or `quick`."""
+    measurement: Literal["standard", "quick"]
+    """How long it was measured."""
+    contract: Literal["own_kernels_only", "library_allowed"] = "library_allowed"
+    """Who was allowed to compute."""
     median_ms: float | None
     """Median time of one call, milliseconds."""
     speedups: dict[str, Claim]
@@ -67,6 +69,11 @@ class Claims(Frozen):
             f"{said} Measured on {self.processor or self.device} with torch {self.torch}: "
             f"{milliseconds(self.median_ms)} a call, {ratios}; in brackets 95 % intervals."
         )
+
+
+def file_name(task: str) -> str:
+    """What an exported file of a task is called, so that Python can import it."""
+    return f"{''.join(c if c.isalnum() else '_' for c in task)}_kernel.py"
 
 
 def claims_of_run(found: Outcome) -> Claims:
@@ -109,6 +116,7 @@ def claims_of_evaluation(
         processor=processor,
         torch=torch,
         measurement=evaluation.measurement,
+        contract=evaluation.contract.policy if evaluation.contract else "library_allowed",
         median_ms=timing.median_ms if timing else None,
         speedups={
             s.against: Claim(ratio=s.ratio, processes=timing.processes if timing else 1)

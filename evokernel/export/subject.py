@@ -74,7 +74,12 @@ def of_file(path: Path, task: str | None, bench: BenchConfig) -> Subject:
             name=str(path),
             task=exported.task,
             candidate=exported.candidate,
-            bench=bench.model_copy(update={"measurement": exported.claims.measurement}),
+            bench=bench.model_copy(
+                update={
+                    "measurement": exported.claims.measurement,
+                    "contract": exported.claims.contract,
+                }
+            ),
             claims=exported.claims,
             exported=source,
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 from evokernel.compilers import KernelSource
 from evokernel.compilers.cpp import FLAGS, signatures
-from evokernel.export.claims import Claims
+from evokernel.export.claims import Claims, file_name
 from evokernel.export.guard import Domain
 from evokernel.export.kernels import Parameter, Signature, source_key
 from evokernel.task import Task
@@ -47,7 +47,7 @@ def assembled(
     known = {source_key(kernel.source, kernel.flags): kernel for kernel in kernels}
     return _TEXT.format(
         title=_plain(task.title),
-        about=_about(task, domain, claims, is_strict),
+        about=_about(domain, claims, is_strict),
         imports=_imports(parts),
         record=pretty(
             {"format": claims.format, **claims.model_dump(mode="json", exclude_defaults=True)}
@@ -201,7 +201,7 @@ def _domain(domain: Domain) -> str:
     return "\n".join([*lines, ")"])
 
 
-def _about(task: Task, domain: Domain, claims: Claims, is_strict: bool) -> str:
+def _about(domain: Domain, claims: Claims, is_strict: bool) -> str:
     shapes = "; ".join(
         f"{name}: {', '.join(map(_shown, arguments))}"
         for name, arguments in domain.workloads.items()
@@ -221,17 +221,13 @@ def _about(task: Task, domain: Domain, claims: Claims, is_strict: bool) -> str:
         f"Verified domain: {shapes}; on the processor; contiguous; {' and '.join(domain.modes)} "
         "mode; without gradients, autocast and tracing; the module as its constructor made it. A "
         f"call outside of that {outside}.",
-        f"`python {_file_name(task)}` compares kernel and original on fresh values.",
+        f"`python {file_name(claims.task)}` compares kernel and original on fresh values.",
     ]
     return "\n\n".join(textwrap.fill(_plain(text), 98) for text in paragraphs)
 
 
 def _shown(value: Any) -> str:
     return str(value) if hasattr(value, "_fields") else repr(value)[:40]
-
-
-def _file_name(task: Task) -> str:
-    return f"{''.join(c if c.isalnum() else '_' for c in task.name)}_kernel.py"
 
 
 def _plain(text: str) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 
 from evokernel.evaluation import Interval
 from evokernel.record.outcome import BASELINES
+from evokernel.record.spending import spending
 from evokernel.report.story import Story
 from evokernel.report.weak import weaknesses
 from evokernel.wording import counted, duration, milliseconds, times, with_interval
@@ -19,7 +20,7 @@ def page(story: Story, plots: tuple[str, ...]) -> str:
     """
     speed, lineage = plots if plots else ("", "")
     parts = [
-        f"# {story.task.title}: {_headline(story)}",
+        f"# {story.task.title.rstrip('.')}: {_headline(story)}",
         _introduction(story),
         *_result(story),
         *([f"![Speed of each attempt over eager]({speed})"] if speed else []),
@@ -51,6 +52,7 @@ def _introduction(story: Story) -> str:
     spent = f"{counted(len(story.rows), 'attempt')} in {duration(outcome.seconds)}"
     endings = {"stopped": "it was interrupted and can be resumed", "failed": "it failed"}
     going = endings.get(story.last, "**it was still going on, or was killed, at this moment**")
+    cost = spending(story.record)
     shapes = ", ".join(
         f"{spec.dtype} [{' x '.join(map(str, spec.shape))}]"
         for node in (story.graph.inputs if story.graph else ())
@@ -60,6 +62,7 @@ def _introduction(story: Story) -> str:
         f"Run `{header.id}` of {header.created.replace('T', ' ')}: task `{story.task.name}`"
         f"{f' on {shapes}' if shapes else ''}, backend `{header.config.backend}`, kernels by "
         f"`{header.config.proposer}`. {spent}; {story.ending or going}."
+        f"{f' Cost: {cost.in_words()}.' if cost.calls else ''}"
     )
 
 
@@ -82,9 +85,10 @@ def _result(story: Story) -> list[str]:
         rows.append((known, with_interval(ratio), verdict, processes, was, opponent))
     head = ("against", "times as fast", "so it is", "measured in", "first measurement", "takes")
     facts = [
-        ("time", f"{milliseconds(timing.median_ms)} a call, median of {timing.samples} calls"),
+        ("time", f"{milliseconds(timing.median_ms)} a call, {_samples(timing.samples)}"),
         *_roofline(story),
         *_right(story),
+        *_tuned(story),
         ("kernel", f"`{story.record.path}/best/kernel.py` (attempt {best.number})"),
         ("content", f"`{evaluation.candidate}`, {best.proposal.rationale or 'no reason given'}"),
     ]
@@ -121,10 +125,16 @@ def _right(story: Story) -> Iterator[tuple[str, str]]:
         yield "own work", f"{contract.policy}; {share} of a call inside its own kernels"
 
 
+def _tuned(story: Story) -> Iterator[tuple[str, str]]:
+    best = story.outcome.best
+    if best is not None and (tuning := best.proposal.tuning):
+        yield "tuned", tuning.in_words()
+
+
 def _history(story: Story) -> list[str]:
     rows = []
     for attempt, parent in story.outcome.descent():
-        row = next(row for row in story.rows if row.number == attempt.number)
+        row = story.row(attempt.number)
         gain = ""
         if parent is not None:
             measured = story.outcome.measured_gain(attempt, parent)
@@ -243,6 +253,10 @@ def _facts(story: Story) -> str:
 
 def _time(median_ms: float | None) -> str:
     return "" if median_ms is None else milliseconds(median_ms)
+
+
+def _samples(number: int) -> str:
+    return f"median of {counted(number, 'clean repetition')}"
 
 
 def _signed(value: float | None) -> str:

@@ -81,6 +81,10 @@ class Story:
         """The row of the best kernel."""
         return next((row for row in self.rows if row.is_best), None)
 
+    def row(self, number: int) -> Row:
+        """The row of an attempt, which must be there."""
+        return next(row for row in self.rows if row.number == number)
+
     @property
     def leaders(self) -> list[tuple[int, float]]:
         """The best speedup so far after each attempt, from the first that passed; see `lead`."""

@@ -13,7 +13,8 @@ NOISY = 0.1
 
 def weaknesses(story: Story) -> list[str]:
     """Everything that limits the numbers, in words; at least one sentence."""
-    found = [*_of_the_run(story), *_of_the_best(story), *_of_the_looks(story), *_of_tools(story)]
+    found = [*_of_the_run(story), *_of_the_best(story), *_of_the_lead(story)]
+    found += [*_of_the_looks(story), *_of_tools(story)]
     return list(dict.fromkeys(found)) or ["Nothing was noted while it was measured."]
 
 
@@ -60,6 +61,21 @@ def _of_the_looks(story: Story) -> Iterator[str]:
     if once and len(once) < len(story.rows):
         numbers = ", ".join(map(str, once))
         yield f"Not looked at again: attempts {numbers} (marked `¹` above)."
+
+
+def _of_the_lead(story: Story) -> Iterator[str]:
+    best = story.best
+    if best is None or best.ratio is None:
+        return
+    low = best.ratio.low
+    near = [r.number for r in story.rows if r.ratio and r.ratio.high >= low and r is not best]
+    rivals = [n for n in near if not story.row(n).is_refuted and story.row(n).repeats is None]
+    if rivals:
+        numbers = ", ".join(map(str, rivals))
+        yield (
+            f"{counted(len(rivals), 'other attempt')} may be as fast as the best, as far as the "
+            f"intervals tell: {numbers}."
+        )
 
 
 def _of_tools(story: Story) -> Iterator[str]:
