@@ -28,11 +28,12 @@ from evokernel.export.claims import claims_of_evaluation
 from evokernel.export.domain import verified
 from evokernel.export.door import Check, modes_served
 from evokernel.export.kernels import Kernels, source_key
+from evokernel.export.literals import quoted
 from evokernel.export.reading import read_exported, unquoted
 from evokernel.export.subject import of_run
 from evokernel.export.survey import Survey
 from evokernel.export.survey import main as survey
-from evokernel.export.text import assembled, quoted, signatures_of
+from evokernel.export.text import assembled, signatures_of
 from evokernel.optimize import optimize
 from evokernel.task import Task
 from evokernel.testing import FakeEvaluator, ScriptedProposer, fake_evaluation, fake_graph

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from evokernel.export.guard import Domain
+from evokernel.export.spec import Domain
 
 FACTOR, FLOOR = 10.0, 64.0
 """The kernel may err by FACTOR times the original's own error against fp64, and by FLOOR roundings

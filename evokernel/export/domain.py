@@ -1,9 +1,9 @@
 """Owns what was verified: read from the task's own inputs, its module, and the verdict."""
 
 from evokernel.errors import ConfigError
-from evokernel.export.guard import Domain, described
+from evokernel.export.literals import literal
+from evokernel.export.spec import Domain, described
 from evokernel.export.survey import CASTS
-from evokernel.export.text import literal
 from evokernel.task import Task
 
 

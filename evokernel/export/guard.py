@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from evokernel.export.building import BuildError
+from evokernel.export.spec import Domain, unlike, unlike_tensor
 
 MOST_REASONS = 50
 """Different reasons that are told apart; later ones are counted as `other`."""
@@ -22,36 +23,6 @@ MOST_REASONS = 50
 
 class OutsideVerifiedDomain(RuntimeError):
     """In a strict file: a call that the kernel was not verified for; the message names why."""
-
-
-class Spec(NamedTuple):
-    """A tensor that was verified."""
-
-    dtype: str
-    """Name without the `torch.` prefix."""
-    shape: tuple[int, ...]
-    strides: tuple[int, ...] | None = None
-    """In elements; None is contiguous."""
-
-    def __str__(self) -> str:
-        """For example `float32 (4096, 3072)`."""
-        layout = "" if self.strides is None else f" with strides {self.strides}"
-        return f"{self.dtype} {self.shape}{layout}"
-
-
-class Domain(NamedTuple):
-    """What was verified; everything else is outside."""
-
-    workloads: dict[str, list[Any]]
-    """Arguments of `forward` by workload: `Spec` for tensors, other values as they were."""
-    state: dict[str, Spec]
-    """Parameters and buffers."""
-    constructor: tuple[list[Any], dict[str, Any]]
-    """Arguments of the constructor, positional and by name."""
-    modes: tuple[str, ...]
-    """Of `train` and `eval`, those in which kernel and original agree."""
-    cast: str | None
-    """Floating-point dtype that module and inputs are converted to, where it is not float32."""
 
 
 class Slot(NamedTuple):
@@ -172,7 +143,7 @@ class Guard:
         for bound in (verified, given):
             bound.apply_defaults()
         for name, value in list(verified.arguments.items())[1:]:
-            if why := _unlike(value, given.arguments.get(name), name):
+            if why := unlike(value, given.arguments.get(name), name):
                 return f"constructor: {why}"
         return ""
 
@@ -199,7 +170,7 @@ class Guard:
 
     def _other_state(self, state: dict[str, Any]) -> str:
         for name, spec in self.domain.state.items():
-            if why := _unlike_tensor(spec, state.get(name), name):
+            if why := unlike_tensor(spec, state.get(name), name):
                 return why
         return ""
 
@@ -218,7 +189,7 @@ class Guard:
             return f"{len(values)} arguments instead of {len(expected)}"
         for number, (spec, value) in enumerate(zip(expected, values, strict=True)):
             name = self._names[number] if number < len(self._names) else str(number + 1)
-            if why := _unlike(spec, value, name):
+            if why := unlike(spec, value, name):
                 return why
         return ""
 
@@ -246,54 +217,6 @@ class Guard:
 
 _BUILDING = threading.RLock()
 _PLAIN = (bool, int, float, str, tuple, type(None), torch.Tensor)
-
-
-def described(tree: Any) -> Any:
-    """Tensors as `Spec`, everything else as it is, nested as it was."""
-    if isinstance(tree, torch.Tensor):
-        strides = None if tree.is_contiguous() else tuple(tree.stride())
-        return Spec(str(tree.dtype).removeprefix("torch."), tuple(tree.shape), strides)
-    if isinstance(tree, dict):
-        return {key: described(value) for key, value in tree.items()}
-    if isinstance(tree, list | tuple):
-        values = [described(value) for value in tree]
-        return values if isinstance(tree, list) else tuple(values)
-    return tree
-
-
-def _unlike(expected: Any, value: Any, name: str) -> str:
-    """Why a value is not what was verified; empty where it is."""
-    if isinstance(expected, Spec):
-        return _unlike_tensor(expected, value, name)
-    if isinstance(expected, dict):
-        if not isinstance(value, dict) or value.keys() != expected.keys():
-            return f"`{name}` has other keys"
-        pairs = [(f"{name}.{key}", expected[key], value[key]) for key in expected]
-    elif isinstance(expected, list | tuple):
-        if not isinstance(value, list | tuple) or len(value) != len(expected):
-            return f"`{name}` is not {len(expected)} values"
-        pairs = [(f"{name}.{n}", then, value[n]) for n, then in enumerate(expected)]
-    else:
-        same = type(value) is type(expected) and repr(value) == repr(expected)
-        return "" if same else f"`{name}` is {value!r:.60} instead of {expected!r:.60}"
-    found = (_unlike(then, now, where) for where, then, now in pairs)
-    return next(filter(None, found), "")
-
-
-def _unlike_tensor(spec: Spec, value: Any, name: str) -> str:
-    if type(value) is not torch.Tensor and type(value) is not torch.nn.Parameter:
-        return f"`{name}` is a {type(value).__name__} instead of a plain tensor"
-    if value.device.type != "cpu" or value.layout is not torch.strided:
-        return f"`{name}` is on {value.device} ({value.layout}) instead of cpu"
-    if tuple(value.shape) != spec.shape or value.dtype is not getattr(torch, spec.dtype):
-        got = f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
-        return f"`{name}` is {got} instead of {spec}"
-    is_laid_out = (
-        value.is_contiguous() if spec.strides is None else tuple(value.stride()) == spec.strides
-    )
-    if not is_laid_out or value.is_neg() or value.is_conj():
-        return f"`{name}` has strides {tuple(value.stride())} instead of being {spec}"
-    return ""
 
 
 def _surroundings(values: tuple[Any, ...]) -> str:

@@ -47,7 +47,7 @@ def read_exported(path: Path, source: str) -> ExportedFile | None:
 
 
 def unquoted(node: ast.expr) -> str:
-    """The text that `text.quoted` has written.
+    """The text that `literals.quoted` has written.
 
     Raises:
         ValueError: It is something else.

@@ -9,8 +9,9 @@ from typing import Any
 from evokernel.compilers import KernelSource
 from evokernel.compilers.cpp import FLAGS, signatures
 from evokernel.export.claims import Claims, file_name
-from evokernel.export.guard import Domain
 from evokernel.export.kernels import Parameter, Signature, source_key
+from evokernel.export.literals import literal, pretty, quoted
+from evokernel.export.spec import Domain
 from evokernel.task import Task
 
 EMBEDDED = {
@@ -18,6 +19,7 @@ EMBEDDED = {
     "evokernel.compilers/binding.py": ("bind", "faults"),
     "evokernel.export/building.py": (),
     "evokernel.export/kernels.py": (),
+    "evokernel.export/spec.py": (),
     "evokernel.export/guard.py": (),
     "evokernel.export/checking.py": (),
 }
@@ -63,46 +65,6 @@ def assembled(
         task_sha=claims.task_sha,
         docstring=_plain(task.title),
     )
-
-
-def quoted(text: str) -> str:
-    """A Python expression for a text, as readable as the text permits; see `reading.unquoted`."""
-    for quote in ("'''", '"""'):
-        is_plain = text.isprintable() or text.replace("\n", "").replace("\t", "").isprintable()
-        if is_plain and quote not in text and not text.endswith((quote[0], "\\")):
-            return f"r{quote}\n{text}{quote}[1:]"
-    lines = "".join(f"    {line!a}\n" for line in text.splitlines(keepends=True))
-    return f"(\n{lines})" if lines else '""'
-
-
-def literal(value: Any) -> str:
-    """A Python expression for a value that a domain may hold.
-
-    Raises:
-        ValueError: It is none of these: numbers, texts, None, dtypes, tensors' descriptions, and
-            lists, tuples and dictionaries of them.
-    """
-    if isinstance(value, float):
-        return repr(value) if value - value == 0 else f'float("{value}")'
-    if value is None or isinstance(value, bool | int | str) or hasattr(value, "_fields"):
-        return repr(value)
-    if isinstance(value, list | tuple):
-        inner = ", ".join(map(literal, value))
-        return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' * (len(value) == 1)})"
-    if isinstance(value, dict):
-        return "{" + ", ".join(f"{literal(k)}: {literal(v)}" for k, v in value.items()) + "}"
-    if type(value).__module__ == "torch" and type(value).__name__ == "dtype":
-        return repr(value)
-    raise ValueError(f"a {type(value).__name__}, {str(value)[:60]}")
-
-
-def pretty(value: Any, depth: int = 0) -> str:
-    """The same for nested dictionaries, one entry a line."""
-    if not isinstance(value, dict) or not value:
-        return literal(value)
-    inner = "    " * (depth + 1)
-    lines = [f"{inner}{key!r}: {pretty(entry, depth + 1)}," for key, entry in value.items()]
-    return "\n".join(["{", *lines, "    " * depth + "}"])
 
 
 class _Part:
