@@ -6,11 +6,15 @@ of realistic size, so that files, diffs and experiences have theirs.
 
     python benchmarks/overhead.py [--attempts 60] [--folder DIR] [--json]
 
-Run it on a quiet machine; the target is a median of at most 25 ms.
+Run it on a quiet machine; the target is a median of at most 25 ms. Everything is written below the
+current folder, as a run does: a temporary folder may lie in memory, or among so many deleted files
+that making one takes ten times as long.
 """
 
 import argparse
 import json
+import os
+import platform
 import statistics
 import tempfile
 import time
@@ -62,14 +66,23 @@ def measure(folder: Path, attempts: int) -> list[float]:
     return [1000 * (after - before) for before, after in zip(marks, marks[1:], strict=False)]
 
 
+def _processor() -> str:
+    found = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
+    return found[0] if found else platform.machine()
+
+
 def main() -> None:
     """Measure, print and compare with the target."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     arguments.add_argument("--attempts", type=int, default=60)
-    arguments.add_argument("--folder", type=Path, help="where to write; a temporary folder if not")
+    arguments.add_argument("--folder", type=Path, help="where to write; here if not")
     arguments.add_argument("--json", action="store_true")
     given = arguments.parse_args()
-    with tempfile.TemporaryDirectory(dir=given.folder) as folder:
+    with tempfile.TemporaryDirectory(prefix=".overhead-", dir=given.folder or Path()) as folder:
         times = measure(Path(folder), given.attempts)
     cuts = statistics.quantiles(times, n=20)
     numbers = {
@@ -82,6 +95,7 @@ def main() -> None:
     if given.json:
         print(json.dumps(numbers))
         return
+    print(f"device: {_processor()}, {len(os.sched_getaffinity(0))} cores, {platform.platform()}")
     print(", ".join(f"{name} {number}" for name, number in numbers.items()))
     print("met" if numbers["median_ms"] <= TARGET_MS else "missed")
 

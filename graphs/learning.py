@@ -4,6 +4,8 @@ Every write to memory carries the step's id and counts once; the step is closed 
 killed in between does all of it again without effect.
 """
 
+import math
+
 from evokernel.attempt import Attempt, Proposal, Stage
 from evokernel.evaluation import Evaluation
 from evokernel.graphs import claims, selection
@@ -54,13 +56,14 @@ def learn(services: Services, number: int) -> Attempt:
         shown=plan.shown,
         reward=reward.value if reward else None,
     )
-    if twin is None and proposal.fault is None:  # a reply without a candidate teaches nothing
-        author = None if plan.start is None else "user"
-        experiences = harvest(attempt, scene(services, author), parent)
-        services.memory.add(experiences, plan.step, services.graph)
-        _enter_start_point(services, attempt, reward)
-    if reward:
-        _give(services, attempt, reward)
+    with services.memory.together():
+        if twin is None and proposal.fault is None:  # a reply without a candidate teaches nothing
+            author = None if plan.start is None else "user"
+            experiences = harvest(attempt, scene(services, author), parent)
+            services.memory.add(experiences, plan.step, services.graph)
+            _enter_start_point(services, attempt, reward)
+        if reward:
+            _give(services, attempt, reward)
     record.close_attempt(attempt, twin.number if twin else None)
     return attempt
 
@@ -83,8 +86,11 @@ def _reward(
 
 
 def _fastest(attempts: tuple[Attempt, ...]) -> Attempt | None:
-    timed = [(a.median_ms, a.number, a) for a in attempts if a.median_ms is not None]
-    return min(timed)[2] if timed else None
+    fastest, best_ms = None, math.inf
+    for attempt in attempts:
+        if (ms := attempt.median_ms) is not None and ms < best_ms:
+            fastest, best_ms = attempt, ms
+    return fastest
 
 
 def _enter_start_point(services: Services, attempt: Attempt, reward: Reward | None) -> None:

@@ -9,12 +9,12 @@ Every node's result is on disk before the next one starts.
 """
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
-from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables import Runnable, RunnableConfig
 from langgraph.checkpoint.base import WRITES_IDX_MAP
 from langgraph.checkpoint.sqlite import SqliteSaver
 from langgraph.errors import GraphRecursionError
@@ -51,13 +51,17 @@ def build() -> StateGraph[State, Services, State, State]:
         graph.add_node(node.__name__, plain(node))
     graph.add_edge(START, "prepare")
     graph.add_edge("prepare", "retrieve")
-    graph.add_conditional_edges("retrieve", routing.after_retrieve)
-    graph.add_conditional_edges("draft", routing.after_proposal)
-    graph.add_conditional_edges("refine", routing.after_proposal)
-    graph.add_conditional_edges("compile", routing.after_compile)
-    graph.add_conditional_edges("verify", routing.after_verify)
+    for name, route in {
+        "retrieve": routing.after_retrieve,
+        "draft": routing.after_proposal,
+        "refine": routing.after_proposal,
+        "compile": routing.after_compile,
+        "verify": routing.after_verify,
+        "learn": routing.after_learn,
+    }.items():
+        ends = get_args(get_type_hints(route)["return"])
+        graph.add_conditional_edges(name, _Route(route), list(ends))
     graph.add_edge("profile", "learn")
-    graph.add_conditional_edges("learn", routing.after_learn)
     graph.add_conditional_edges("promote", routing.after_promote, ["retrieve", END])
     return graph
 
@@ -149,6 +153,17 @@ def _checkpoints(path: Path) -> Iterator[SqliteSaver]:
             # A power cut may take the last checkpoints; their nodes find their results again.
             connection.execute("PRAGMA synchronous=NORMAL")
         yield _Saver(connection)
+
+
+class _Route(Runnable[State, str]):
+    """A plain function as langgraph would wrap it, but without a record for tracers around it."""
+
+    def __init__(self, route: Callable[[State], str]) -> None:
+        self.name = route.__name__
+        self._route = route
+
+    def invoke(self, input: State, config: RunnableConfig | None = None, **kwargs: Any) -> str:
+        return self._route(input)
 
 
 class _Saver(SqliteSaver):

@@ -2,20 +2,21 @@
 
 import os
 import sqlite3
-import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
-from typing import Any, Self
+from typing import Self
 
 import sqlalchemy
-from sqlalchemy import Connection, Engine, Table, event, insert
+from sqlalchemy import Engine, Executable, event, insert
 from sqlalchemy.engine.interfaces import DBAPIConnection
-from sqlalchemy.pool import ConnectionPoolEntry, StaticPool
+from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection, StaticPool
+from sqlalchemy.schema import CreateTable
 
 from evokernel.errors import StoreError
 from evokernel.memory import statements, tables
+from evokernel.memory.transaction import Prepared, Reader, Transaction
 
 FILE = "journal.sqlite"
 """Name of the SQLite file in the memory's folder."""
@@ -40,7 +41,10 @@ class Database:
 
     def __init__(self, engine: Engine, label: str) -> None:
         self._engine = engine
-        self._connection: Connection | None = None
+        self._connection: PoolProxiedConnection | None = None
+        self._prepared: dict[Executable, Prepared] = {}
+        self._transaction: Transaction | None = None
+        self._reader: Reader | None = None
         self._lock = RLock()
         self.label = label
         """The place as shown in messages."""
@@ -76,40 +80,75 @@ class Database:
         return database
 
     @contextmanager
-    def read(self) -> Iterator[Connection]:
-        """One consistent view of the journal."""
+    def read(self) -> Iterator["Reader"]:
+        """One consistent view of the journal; inside `write` it is the view of that transaction."""
         with self._lock, self._explained():
-            connection = self._kept()
-            with connection.begin():
-                yield connection
+            if self._transaction is not None:
+                yield self._transaction
+                return
+            driver = self._begin("BEGIN")
+            reader = self._reader = Reader(driver, self._prepare)
+            try:
+                yield reader
+            finally:
+                # Not where an interrupt left this one behind, and others have come after it.
+                if self._reader is reader:
+                    self._reader = None
+                    driver.rollback()
 
     @contextmanager
     def write(self) -> Iterator["Transaction"]:
-        """One transaction at a time over all processes; commits on leaving."""
+        """One transaction at a time over all processes; commits on leaving.
+
+        Inside another one it belongs to that: all of it is written together, or nothing.
+        """
         with self._lock, self._explained():
-            connection = self._kept()
-            connection.info["writes"] = True
+            if self._transaction is not None:
+                yield self._transaction
+                return
+            driver = self._begin("BEGIN IMMEDIATE")
+            transaction = self._transaction = Transaction(driver, self._prepare)
             try:
-                with connection.begin():
-                    transaction = Transaction(connection)
-                    yield transaction
-                    transaction.set_clock()
+                yield transaction
+                transaction.set_clock()
+                driver.commit()
             finally:
-                connection.info["writes"] = False
+                if self._transaction is transaction:
+                    self._transaction = None
+                    driver.rollback()
 
     def close(self) -> None:
-        """Let go of the connection."""
+        """Let go of the database; what an interrupted transaction has written is taken back."""
         with self._lock:
+            self.reset()
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None
             self._engine.dispose()
 
-    def _kept(self) -> Connection:
-        """One connection for all: fetching one from the pool costs more than most statements."""
+    def reset(self) -> None:
+        """Take back what a transaction has written that was torn by an interrupt."""
+        with self._lock:
+            self._transaction = self._reader = None
+            if self._connection is not None:
+                self._connection.rollback()
+
+    def _begin(self, statement: str) -> sqlite3.Connection:
+        """Begin by our own word: the driver would do so late and meet locks half-way."""
         if self._connection is None:
-            self._connection = self._engine.connect()
-        return self._connection
+            # One connection for all: fetching one from the pool costs more than most statements.
+            self._connection = self._engine.raw_connection()
+        driver = self._connection.driver_connection
+        assert isinstance(driver, sqlite3.Connection)
+        if driver.in_transaction:  # an interrupt came between its beginning and its end
+            driver.rollback()
+        driver.execute(statement)
+        return driver
+
+    def _prepare(self, statement: Executable) -> Prepared:
+        if statement not in self._prepared:
+            self._prepared[statement] = Prepared(statement, self._engine.dialect)
+        return self._prepared[statement]
 
     def _inspect(self, path: Path) -> None:
         try:
@@ -119,15 +158,17 @@ class Database:
             raise StoreError(_unwritable(path, error.strerror or str(error))) from error
         if head != _MAGIC:
             raise StoreError(_damaged(path, "it is not an SQLite file"))
-        with self.read() as connection:
+        with self.read() as journal:
             if path.stat().st_size <= CHECKED_BYTES:
-                found = connection.exec_driver_sql("PRAGMA quick_check(1)").scalar()
+                found = journal.driver.execute("PRAGMA quick_check(1)").fetchone()[0]
                 if found != "ok":
                     raise StoreError(_damaged(path, str(found)))
-            if not sqlalchemy.inspect(connection).has_table("meta"):
+            if not sqlalchemy.inspect(self._engine).has_table("meta"):
                 raise StoreError(_damaged(path, "the table `meta` is missing"))
-            schema = connection.scalar(statements.NOTE, {"name": "schema"})
-        if schema != tables.SCHEMA:
+            schema = journal.scalar(statements.NOTE, {"name": "schema"})
+        if schema in tables.OLDER_SCHEMAS:
+            _add_tables(self)
+        elif schema != tables.SCHEMA:
             raise StoreError(
                 f"the memory `{path}` has tables of version `{schema}`, this EvoKernel reads "
                 f"version `{tables.SCHEMA}`: use the EvoKernel that made it, or choose another "
@@ -140,34 +181,8 @@ class Database:
             yield
         except sqlalchemy.exc.DBAPIError as error:
             raise StoreError(_explain(self.label, error.orig or error)) from error
-        except sqlite3.Error as error:  # from our own BEGIN
+        except sqlite3.Error as error:
             raise StoreError(_explain(self.label, error)) from error
-
-
-class Transaction:
-    """Writes events with rising numbers; nobody else writes at the same time."""
-
-    def __init__(self, connection: Connection) -> None:
-        self.connection = connection
-        self._before = self._last = connection.scalars(statements.LOCKED_CLOCK).one()
-
-    def append(self, table: Table, columns: Mapping[str, Any]) -> None:
-        """Write one event with the next number and the time, Unix seconds."""
-        self._last += 1
-        event = {"seq": self._last, "at": time.time(), **columns}
-        self.connection.execute(statements.INSERT[table], event)
-
-    def append_once(self, table: Table, columns: Mapping[str, Any]) -> bool:
-        """The same unless the event was written before; False if so."""
-        if self.connection.scalar(statements.KNOWN[table], columns) is not None:
-            return False
-        self.append(table, columns)
-        return True
-
-    def set_clock(self) -> None:
-        """Note the number of the last event."""
-        if self._last != self._before:
-            self.connection.execute(statements.SET_CLOCK, {"last": self._last})
 
 
 def _engine(path: Path, busy_s: float) -> Engine:
@@ -178,7 +193,7 @@ def _engine(path: Path, busy_s: float) -> Engine:
 
 
 def _tuned(engine: Engine) -> Engine:
-    """Let us begin transactions ourselves: the driver would begin late and meet locks half-way."""
+    """Let us begin transactions ourselves, and set how they are kept."""
 
     @event.listens_for(engine, "connect")
     def _connect(connection: DBAPIConnection, entry: ConnectionPoolEntry) -> None:
@@ -187,12 +202,6 @@ def _tuned(engine: Engine) -> Engine:
         connection.execute("PRAGMA journal_mode=WAL")
         # In WAL mode NORMAL loses nothing when a process is killed, and spares a sync per step.
         connection.execute("PRAGMA synchronous=NORMAL")
-
-    @event.listens_for(engine, "begin")
-    def _begin(connection: Connection) -> None:
-        driver = connection.connection.driver_connection
-        assert isinstance(driver, sqlite3.Connection)
-        driver.execute("BEGIN IMMEDIATE" if connection.info.get("writes") else "BEGIN")
 
     return engine
 
@@ -235,6 +244,15 @@ def _make_tables(database: Database) -> None:
         tables.metadata.create_all(connection)
         connection.execute(insert(tables.meta).values(name="schema", value=tables.SCHEMA))
         connection.execute(insert(tables.clock).values(id=1, value=0))
+
+
+def _add_tables(database: Database) -> None:
+    """Bring a journal of an older version up to this one, whoever else may be doing the same."""
+    with database.write() as journal:
+        for table in tables.metadata.sorted_tables:
+            made = CreateTable(table, if_not_exists=True).compile(dialect=database._engine.dialect)
+            journal.driver.execute(str(made))
+        journal.run(statements.SET_NOTE, {"name": "schema", "text": tables.SCHEMA})
 
 
 def _explain(place: str, error: BaseException) -> str:

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from sqlalchemy import Row
 
 from evokernel.attempt import Stage
 from evokernel.memory.experience import Experience, ExperienceStatus, Measurement
@@ -41,13 +40,14 @@ class News(NamedTuple):
 
     version: int
     """Number of the last event."""
-    experiences: Sequence[Row[Any]]
+    experiences: Sequence[Any]
     """Their columns without the bodies."""
-    statuses: Sequence[Row[Any]]
-    rewards: Sequence[Row[Any]]
+    statuses: Sequence[Any]
+    revisions: Sequence[Any]
+    rewards: Sequence[Any]
 
 
-def rewarded(row: Row[Any]) -> Rewarded:
+def rewarded(row: Any) -> Rewarded:
     """A row of rewards as values are folded from it."""
     return Rewarded(
         seq=row.seq,

@@ -82,14 +82,20 @@ class Experience(Frozen):
     """A view in one sentence, without the numbers of `measurement`; the payload never changes."""
     payload: dict[str, str] = {}
     """Immutable texts: `source`, `diff`, `error`, `feedback`, `note`; an `api` has its `name`."""
+    note: str = ""
+    """A remark that a person added later."""
     features: tuple[float, ...] = ()
     """The embedding of its situation; filled by `Memory`."""
     origin: Origin
     measurement: Measurement = Measurement()
+    key: str = ""
+    """Its id, where a person has changed what the id is made of."""
 
     @cached_property
     def id(self) -> str:
         """`<kind>-` and 12 hex digits of the hash of kind, step, techniques and payload."""
+        if self.key:
+            return self.key
         text = "\n".join(
             [self.kind, self.origin.step, *self.techniques, *map(str, sorted(self.payload.items()))]
         )
@@ -111,3 +117,5 @@ class Entry(Frozen):
     """Why it has this status."""
     version: int
     """Number of the event that added it; later ones are newer."""
+    is_pinned: bool = False
+    """Whether a person wants it in every pool that it fits into."""

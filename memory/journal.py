@@ -6,25 +6,34 @@ second time changes nothing and says so. Times are Unix seconds.
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
-from sqlalchemy import Connection, Row, Select, Table, delete, select
+from sqlalchemy import Select, Table
 
 from evokernel.attempt import Stage
 from evokernel.memory import statements, tables
-from evokernel.memory.database import Database, Transaction
+from evokernel.memory.database import Database
 from evokernel.memory.events import Addition, News, Vector, Verdict, rewarded
-from evokernel.memory.experience import Experience
+from evokernel.memory.experience import Experience, ExperienceStatus
 from evokernel.memory.rewards import Reward
+from evokernel.memory.rows import (
+    rows_of,
+    texts_of,
+    write_experience,
+    write_graph,
+    write_note,
+    write_status,
+    write_vector,
+)
+from evokernel.memory.texts import put_back
 from evokernel.memory.values import Rewarded
 from evokernel.opgraph import OpGraph
 
 Columns = dict[str, Any]
-
-BATCH = 500
-"""Ids per `IN (...)`: well below the limit of every database."""
 
 
 class Journal:
@@ -48,28 +57,40 @@ class Journal:
         """Let go of the database."""
         self._database.close()
 
+    def reset(self) -> None:
+        """Take back what an interrupt has torn."""
+        self._database.reset()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Write all that is written inside in one transaction, or nothing of it."""
+        with self._database.write():
+            yield
+
     def note(self, name: str) -> str | None:
         """A remark about the journal itself, e.g. its embedder."""
-        with self._database.read() as connection:
-            return connection.scalar(statements.NOTE, {"name": name})
+        with self._database.read() as journal:
+            found: str | None = journal.scalar(statements.NOTE, {"name": name})
+            return found
 
     def set_note(self, name: str, value: str) -> None:
         """Write such a remark."""
         with self._database.write() as journal:
-            _set_note(journal.connection, name, value)
+            write_note(journal, name, value)
 
     def news(self, seq: int) -> News:
         """Everything that a process must know that knew all up to event `seq`."""
         after = {"seq": seq}
-        with self._database.read() as connection:
-            version = connection.scalars(statements.CLOCK).one()
+        with self._database.read() as journal:
+            version = journal.scalar(statements.CLOCK, {})
             if version == seq:
-                return News(version, (), (), ())
+                return News(version, (), (), (), ())
             return News(
                 version,
-                connection.execute(statements.NEW_EXPERIENCES, after).all(),
-                connection.execute(statements.NEW_STATUSES, after).all(),
-                connection.execute(statements.NEW_REWARDS, after).all(),
+                journal.rows(statements.NEW_EXPERIENCES, after),
+                journal.rows(statements.NEW_STATUSES, after),
+                journal.rows(statements.NEW_REVISIONS, after),
+                journal.rows(statements.NEW_REWARDS, after),
             )
 
     # Experiences and their status
@@ -88,32 +109,51 @@ class Journal:
         with self._database.write() as journal:
             if graph is not None:
                 for fingerprint in {a.experience.fingerprint for a in additions}:
-                    _keep_graph(journal.connection, fingerprint, graph)
+                    write_graph(journal, fingerprint, graph)
             ids, seen = [], dict[str, int]()
             for addition in additions:
                 kind = addition.experience.kind
                 seen[kind] = seen.get(kind, 0) + 1
-                ids.append(_add(journal, addition, step, f"{kind}:{seen[kind]}"))
+                ids.append(write_experience(journal, addition, step, f"{kind}:{seen[kind]}"))
             return tuple(ids)
 
     def add_statuses(self, verdicts: Sequence[Verdict], step: str) -> None:
         """Append changes of status, one per experience and step."""
         with self._database.write() as journal:
             for verdict in verdicts:
-                _add_status(journal, verdict, step)
+                write_status(journal, verdict, step)
 
-    def history(self, experience: str) -> list[Row[Any]]:
+    def history(self, experience: str) -> list[Any]:
         """Changes of status of one experience, oldest first."""
         return self._rows(statements.HISTORY, {"experience": experience})
 
+    def statuses_upto(self, seq: int) -> dict[str, ExperienceStatus]:
+        """The status of every experience after event `seq`."""
+        rows = self._rows(statements.NEW_STATUSES, {"seq": 0})
+        return {row.experience: ExperienceStatus(row.status) for row in rows if row.seq <= seq}
+
+    def add_revision(self, experience: str, body: str, reason: str, step: str) -> bool:
+        """Append what a person changed of an experience, JSON of the changed fields."""
+        columns = {"experience": experience, "body": body, "reason": reason, "step": step}
+        return self._append(tables.revisions, columns)
+
+    def revisions(self, experience: str) -> list[Any]:
+        """What people changed of one experience, oldest first."""
+        return self._rows(statements.REVISIONS, {"experience": experience})
+
     def bodies(self, ids: Sequence[str]) -> dict[str, Experience]:
         """The experiences as they were added, without their features."""
-        rows = self._rows_of(statements.BODIES, ids)
-        return {row.id: Experience.model_validate_json(row.body) for row in rows}
+        with self._database.read() as journal:
+            rows = rows_of(journal, tables.experiences, "id", ("id", "body"), ids)
+            found = put_back([row.body for row in rows], partial(texts_of, journal))
+        pairs = zip(rows, found, strict=True)
+        return {row.id: Experience.model_validate(fields) for row, fields in pairs}
 
     def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
         """Embeddings of the given experiences."""
-        rows = self._rows_of(statements.VECTORS, ids)
+        columns = ("experience", "vector")
+        with self._database.read() as journal:
+            rows = rows_of(journal, tables.embeddings, "experience", columns, ids)
         return {row.experience: np.frombuffer(row.vector, dtype=np.float32) for row in rows}
 
     def replace_vectors(
@@ -121,32 +161,54 @@ class Journal:
     ) -> None:
         """Write all embeddings anew, as made by `embedder`."""
         with self._database.write() as journal:
-            journal.connection.execute(delete(tables.embeddings))
+            journal.run(statements.DROP_VECTORS, {})
             for id, vector in vectors:
-                _keep_vector(journal.connection, id, vector)
-            _set_note(journal.connection, "embedder", embedder)
+                write_vector(journal, id, vector)
+            write_note(journal, "embedder", embedder)
+
+    def replace_vector(self, id: str, vector: Sequence[float]) -> None:
+        """Write one embedding anew."""
+        with self._database.write() as journal:
+            journal.run(statements.DROP_VECTOR, {"id": id})
+            write_vector(journal, id, vector)
 
     def graph(self, fingerprint: str) -> OpGraph | None:
         """The operator graph of a task, where one was known."""
-        with self._database.read() as connection:
-            body = connection.scalar(statements.GRAPH, {"fingerprint": fingerprint})
+        with self._database.read() as journal:
+            body = journal.scalar(statements.GRAPH, {"fingerprint": fingerprint})
         return OpGraph.model_validate_json(body) if body else None
 
     # Retrievals and rewards
 
-    def add_retrieval(self, columns: Columns) -> bool:
-        """Append what was shown in a step; False where the step has a retrieval already."""
-        return self._append(tables.retrievals, columns)
+    def add_retrieval(self, columns: Columns, asked: str) -> bool:
+        """Append what was shown in a step; False where the step has a retrieval already.
+
+        Args:
+            columns: The event.
+            asked: The situation that was asked about, JSON.
+        """
+        with self._database.write() as journal:
+            is_new = journal.append_once(tables.retrievals, columns)
+            if is_new:
+                about = {"step": columns["step"], "body": asked}
+                journal.run(statements.INSERT[tables.queries], about)
+            return is_new
+
+    def asked(self, step: str) -> str | None:
+        """The situation that a step asked about, JSON; None for steps of older versions."""
+        with self._database.read() as journal:
+            found: str | None = journal.scalar(statements.ASKED, {"step": step})
+            return found
 
     def retrieval(self, step: str) -> Columns | None:
         """The recorded retrieval of a step, by column."""
         rows = self._rows(statements.RETRIEVAL, {"step": step})
-        return dict(rows[0]._mapping) if rows else None
+        return rows[0]._asdict() if rows else None
 
     def add_reward(self, step: str, stage: Stage, reward: Reward) -> bool:
         """Append a step's reward with what it was shown; False where it has one already."""
         with self._database.write() as journal:
-            text = journal.connection.scalar(statements.SHOWN, {"step": step}) or "[]"
+            text = journal.scalar(statements.SHOWN, {"step": step}) or "[]"
             shown = [choice["id"] for choice in json.loads(text)]
             columns = {
                 "step": step,
@@ -161,7 +223,7 @@ class Journal:
         """Reward events after event `seq`, in order."""
         return [rewarded(row) for row in self._rows(statements.NEW_REWARDS, {"seq": seq})]
 
-    def retrieval_heads(self) -> list[Row[Any]]:
+    def retrieval_heads(self) -> list[Any]:
         """Step, task, stage, policy and choices of every retrieval, oldest first."""
         return self._rows(statements.RETRIEVAL_HEADS, {})
 
@@ -182,95 +244,36 @@ class Journal:
     def choice(self, step: str) -> Columns | None:
         """The recorded choice of start points of a step, by column."""
         rows = self._rows(statements.CHOICE, {"step": step})
-        return dict(rows[0]._mapping) if rows else None
+        return rows[0]._asdict() if rows else None
 
-    def starts(self, run: str) -> tuple[Sequence[Row[Any]], Sequence[Row[Any]]]:
-        """Start points of a run and how their children did, oldest first."""
-        with self._database.read() as connection:
+    def starts_after(self, run: str, seq: int) -> tuple[list[Any], list[Any]]:
+        """Start points of a run and how their children did, from after event `seq`, in order."""
+        after = {"run": run, "seq": seq}
+        with self._database.read() as journal:
             return (
-                connection.execute(statements.STARTS, {"run": run}).all(),
-                connection.execute(statements.START_REWARDS, {"run": run}).all(),
+                journal.rows(statements.NEW_STARTS, after),
+                journal.rows(statements.NEW_START_REWARDS, after),
             )
 
     # The snapshot of values
 
-    def snapshot(self) -> tuple[str | None, Sequence[Row[Any]]]:
+    def snapshot(self) -> tuple[str | None, list[Any]]:
         """What is said about the saved values, and the values; both from one moment."""
-        with self._database.read() as connection:
-            about = connection.scalar(statements.NOTE, {"name": "values"})
-            return about, connection.execute(select(tables.snapshots)).all()
+        with self._database.read() as journal:
+            about = journal.scalar(statements.NOTE, {"name": "values"})
+            return about, journal.rows(statements.SNAPSHOT, {})
 
     def save_snapshot(self, rows: Sequence[Columns], about: str) -> None:
         """Replace the snapshot of values."""
         with self._database.write() as journal:
-            journal.connection.execute(delete(tables.snapshots))
-            if rows:
-                journal.connection.execute(statements.INSERT[tables.snapshots], list(rows))
-            _set_note(journal.connection, "values", about)
+            journal.run(statements.DROP_SNAPSHOT, {})
+            journal.run(statements.INSERT[tables.snapshots], *rows)
+            write_note(journal, "values", about)
 
     def _append(self, table: Table, columns: Columns) -> bool:
         with self._database.write() as journal:
             return journal.append_once(table, columns)
 
-    def _rows(self, statement: Select[Any], values: Columns) -> list[Row[Any]]:
-        with self._database.read() as connection:
-            return list(connection.execute(statement, values))
-
-    def _rows_of(self, statement: Select[Any], ids: Sequence[str]) -> Iterator[Row[Any]]:
-        with self._database.read() as connection:
-            for first in range(0, len(ids), BATCH):
-                yield from connection.execute(statement, {"ids": list(ids[first : first + BATCH])})
-
-
-def _add(journal: Transaction, addition: Addition, step: str, slot: str) -> str:
-    """Append one experience unless its place in the step, or the very same one, is taken."""
-    experience = addition.experience
-    same = {"step": step, "slot": slot, "id": experience.id}
-    if found := journal.connection.scalar(statements.SAME_EXPERIENCE, same):
-        return str(found)
-    origin = experience.origin
-    columns = {
-        "run": origin.run,
-        "task": origin.task,
-        "candidate": origin.candidate,
-        "kind": experience.kind,
-        "stage": experience.stage.value,
-        "backend": experience.backend,
-        "family": experience.family,
-        "fingerprint": experience.fingerprint,
-        "content": addition.content,
-        "body": experience.model_dump_json(exclude={"features"}),
-    }
-    journal.append(tables.experiences, same | columns)
-    _keep_vector(journal.connection, experience.id, addition.vector)
-    _add_status(journal, Verdict(experience.id, addition.status, addition.reason), step)
-    return experience.id
-
-
-def _add_status(journal: Transaction, verdict: Verdict, step: str) -> None:
-    measured = verdict.measurement.model_dump_json() if verdict.measurement else None
-    columns = {
-        "experience": verdict.experience,
-        "status": verdict.status.value,
-        "reason": verdict.reason,
-        "step": step,
-        "measurement": measured,
-    }
-    journal.append_once(tables.statuses, columns)
-
-
-def _keep_vector(connection: Connection, id: str, vector: Sequence[float]) -> None:
-    blob = np.asarray(vector, dtype=np.float32).tobytes()
-    connection.execute(statements.INSERT[tables.embeddings], {"experience": id, "vector": blob})
-
-
-def _keep_graph(connection: Connection, fingerprint: str, graph: OpGraph) -> None:
-    key = {"fingerprint": fingerprint}
-    if connection.scalar(statements.GRAPH, key) is None:
-        body = graph.model_dump_json()
-        connection.execute(statements.INSERT[tables.graphs], key | {"body": body})
-
-
-def _set_note(connection: Connection, name: str, value: str) -> None:
-    connection.execute(delete(tables.meta).where(tables.meta.c.name == name))
-    connection.execute(statements.INSERT[tables.meta], {"name": name, "value": value})
+    def _rows(self, statement: Select[Any], values: Columns) -> list[Any]:
+        with self._database.read() as journal:
+            return journal.rows(statement, values)

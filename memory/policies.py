@@ -23,6 +23,12 @@ class PoolItem(Frozen):
     """Visits behind that value."""
     score: float = 0.0
     """What the policy ranked by."""
+    is_pinned: bool = False
+    """Whether a person wants it in every pool that it fits into."""
+    chance: float | None = None
+    """Largest chance that it had for a slot; None where older versions did not log it."""
+    fate: str = ""
+    """`chosen`, or why not, in words; empty where older versions did not log it."""
 
 
 class Policy(Protocol):
@@ -88,7 +94,7 @@ class EvoKernelRule:
     """The paper's rule: similarity only builds the pool, inside it the stage's Q alone ranks.
 
     Epsilon-greedy per slot: with 1 - epsilon the largest Q, else any of the pool. Ties go to the
-    more similar one (ours).
+    more similar one, then to the older one (ours).
     """
 
     name = "evokernel"
@@ -107,7 +113,7 @@ class EvoKernelRule:
 
 
 def _mixed(items: Sequence[PoolItem], epsilon: float) -> tuple[float, ...]:
-    best = max(items, key=lambda item: (item.score, item.similarity, item.id))
+    best = max(items, key=lambda item: (item.score, item.similarity))
     return tuple(
         (1 - epsilon) * (item is best) + epsilon / len(items)  # the paper's epsilon-greedy
         for item in items

@@ -22,6 +22,8 @@ def neighbours(
 ) -> list[tuple[str, float]]:
     """The `k` most similar experiences that may be shown, with cosine similarity, best first.
 
+    Pinned ones that may be shown are there as well, be they among the `k` or not.
+
     Args:
         shelf: Cards and statuses, up to date.
         index: An open vector index, or None to compare with every experience. What changed after
@@ -35,10 +37,25 @@ def neighbours(
     if index is not None:
         found = _indexed(shelf, index, query, vector, k, holdout)
         if len(found) >= k:
-            return shelf.nearest(vector, [*found, *own], k)
+            return _with_pinned(shelf, query, vector, [*found, *own], k, holdout)
         # A filter took too many, or the graph of the index did not reach them: look at all.
     active = shelf.allowed(shelf.active(query.backend), query, holdout)
-    return shelf.nearest(vector, [*active, *own], k)
+    return _with_pinned(shelf, query, vector, [*active, *own], k, holdout)
+
+
+def _with_pinned(
+    shelf: Shelf, query: Query, vector: Vector, ids: list[str], k: int, holdout: Collection[str]
+) -> list[tuple[str, float]]:
+    near = shelf.nearest(vector, ids, k)
+    if not shelf.pinned:
+        return near
+    inside = {id for id, _ in near}
+    own = set(shelf.quarantined(query.run))
+    active = ExperienceStatus.ACTIVE
+    may = [id for id in shelf.pinned if shelf.statuses[id] is active or id in own]
+    fitting = [id for id in shelf.allowed(may, query, holdout) if id not in inside]
+    pairs = near + shelf.nearest(vector, fitting, len(fitting))
+    return sorted(pairs, key=lambda pair: (-pair[1], shelf.cards[pair[0]].seq))
 
 
 def _indexed(

@@ -1,5 +1,6 @@
 """Owns `Population`: the start points of every run, as the journal keeps them."""
 
+import heapq
 import json
 from collections.abc import Sequence
 
@@ -8,6 +9,13 @@ from evokernel.memory.retrieval import dice
 from evokernel.memory.rewards import Reward
 from evokernel.memory.start_points import StartPoint, StartTable
 
+DIGITS = 6
+"""Of the logged values: enough to tell them apart, a third of the room (ours)."""
+
+LOGGED = 32
+"""Start points whose values are logged with a choice, the best ones: all of them in every step
+would make the journal of a long run grow quadratically (ours)."""
+
 
 class Population:
     """Enters start points, chooses among them, and tells them how their children did."""
@@ -15,6 +23,7 @@ class Population:
     def __init__(self, journal: Journal, epsilon: float) -> None:
         self._journal = journal
         self._epsilon = epsilon
+        self._tables: dict[str, StartTable] = {}
 
     def enter(self, run: str, step: str, point: StartPoint) -> None:
         """Write a start point down, once per run and candidate."""
@@ -42,7 +51,7 @@ class Population:
                 "step": key,
                 "run": run,
                 "seed": seed,
-                "pool": json.dumps({p.candidate: table.value(p) for p in table.points}),
+                "pool": json.dumps(_best_values(table)),
                 "chosen": json.dumps([pick.model_dump() for pick in picks]),
             }
             is_new = self._journal.add_choice(columns)
@@ -62,17 +71,22 @@ class Population:
         )
 
     def table(self, run: str) -> StartTable:
-        """The start points of one run with their children."""
-        points, children = self._journal.starts(run)
-        return StartTable.fold(
-            [
-                StartPoint(
-                    candidate=row.candidate,
-                    median_ms=row.median_ms,
-                    niche=row.niche,
-                    gain=row.gain,
-                )
-                for row in points
-            ],
-            [(row.candidate, row.feasible, row.gain) for row in children],
-        )
+        """The start points of one run with their children, as they are now."""
+        table = self._tables.setdefault(run, StartTable())
+        points, children = self._journal.starts_after(run, table.watermark)
+        for row in points:
+            point = StartPoint(
+                candidate=row.candidate, median_ms=row.median_ms, niche=row.niche, gain=row.gain
+            )
+            table.enter(point)
+        for row in children:
+            table.tell(row.candidate, bool(row.feasible), row.gain)
+        table.watermark = max([table.watermark, *(row.seq for row in (*points, *children))])
+        return table
+
+
+def _best_values(table: StartTable) -> dict[str, float]:
+    values = {point.candidate: round(table.value(point), DIGITS) for point in table.points}
+    if len(values) <= LOGGED:
+        return values
+    return dict(heapq.nlargest(LOGGED, values.items(), key=lambda pair: pair[1]))

@@ -7,9 +7,10 @@ from typing import Any
 from evokernel.attempt import Stage
 from evokernel.config import MemoryConfig
 from evokernel.memory.experience import Entry
+from evokernel.memory.explanation import Asked
 from evokernel.memory.journal import Columns, Journal
 from evokernel.memory.policies import PoolItem, policy_of
-from evokernel.memory.retrieval import GATE, Choice, Query, Recalled, Retrieval, choose, dice
+from evokernel.memory.retrieval import GATE, Choice, Query, Recalled, Retrieval, dice, fill
 from evokernel.memory.shelf import Shelf
 from evokernel.memory.values import Values
 
@@ -33,14 +34,15 @@ class Recaller:
         Returns:
             What was logged, by column: another process's choice where it was first.
         """
-        pool = [
+        pool = tuple(
             self._item(id, similarity, query.stage, values)
             for id, similarity in near
             if similarity >= GATE
-        ]
+        )
         contents = [self._shelf.cards[item.id].content for item in pool]
         rng = dice(query.seed, query.step, "recall")
-        choices = choose(pool, contents, self._policy, self._slots(query.stage), rng)
+        slots = self._slots(query.stage)
+        choices, pool = fill(pool, contents, self._policy, slots, rng)
         columns: Columns = {
             "step": query.step,
             "run": query.run,
@@ -54,7 +56,15 @@ class Recaller:
             "pool": json.dumps([item.model_dump() for item in pool]),
             "chosen": json.dumps([_plain(choice) for choice in choices]),
         }
-        is_new = self._journal.add_retrieval(columns)
+        asked = Asked(
+            family=query.family,
+            fingerprint=query.fingerprint,
+            bottleneck=query.bottleneck,
+            techniques=query.techniques,
+            exclude=query.exclude,
+            holdout=tuple(self._config.holdout),
+        )
+        is_new = self._journal.add_retrieval(columns, asked.model_dump_json())
         return columns if is_new else self._journal.retrieval(query.step) or columns
 
     def _slots(self, stage: Stage) -> int:
@@ -74,7 +84,14 @@ class Recaller:
 
     def _item(self, id: str, similarity: float, stage: Stage, values: Values) -> PoolItem:
         value, kind = values.of(id, stage), self._shelf.cards[id].kind
-        item = PoolItem(id=id, kind=kind, similarity=similarity, q=value.q, n=value.visits)
+        item = PoolItem(
+            id=id,
+            kind=kind,
+            similarity=similarity,
+            q=value.q,
+            n=value.visits,
+            is_pinned=id in self._shelf.pinned,
+        )
         return item.model_copy(update={"score": self._policy.score(item)})
 
 

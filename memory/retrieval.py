@@ -4,7 +4,7 @@ import hashlib
 import math
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from evokernel.attempt import Backend, Stage
 from evokernel.frozen import Frozen
@@ -15,6 +15,9 @@ from evokernel.opgraph import OpGraph
 GATE = 1 / 32
 """Least similarity in a pool (ours). Tasks of one family have above 0.3, such that have only dtype
 and sizes in common about 0.1, those without anything in common the noise of hashing around 0."""
+
+CHOSEN = "chosen"
+"""`PoolItem.fate` of what is shown."""
 
 
 class Query(Frozen):
@@ -99,8 +102,13 @@ class Retrieval(Frozen):
 
 
 def dice(seed: int, step: str, purpose: str) -> random.Random:
-    """Random numbers that depend on the seed, the step and the purpose only."""
-    digest = hashlib.sha256(f"{seed}\n{step}\n{purpose}".encode()).digest()
+    """Random numbers that depend on the seed, the step's number and the purpose only.
+
+    Not on the run, which is the first part of the step's id: two runs with one seed that find the
+    same memory choose the same.
+    """
+    number = step.partition("/")[2] or step
+    digest = hashlib.sha256(f"{seed}\n{number}\n{purpose}".encode()).digest()
     return random.Random(int.from_bytes(digest[:8], "little"))
 
 
@@ -123,29 +131,62 @@ def choose(
         slots: N, how many to show at most.
         rng: From `dice`, so that the same step chooses the same.
     """
+    return fill(pool, contents, policy, slots, rng)[0]
+
+
+def fill(
+    pool: Sequence[PoolItem],
+    contents: Sequence[str],
+    policy: Policy,
+    slots: int,
+    rng: random.Random,
+) -> tuple[tuple[Choice, ...], tuple[PoolItem, ...]]:
+    """As `choose`; also says of every item of the pool what became of it."""
     choices: list[Choice] = []
-    taken: set[str] = set()
+    taken: dict[str, str] = {}
     kinds: Counter[str] = Counter()
+    best_chances: dict[str, float] = {}
+    last = {item.id for item in pool}
+    quota = math.ceil(slots / 2)
     while len(choices) < slots:
-        allowed = _allowed(pool, contents, taken, kinds, math.ceil(slots / 2))
+        allowed = _allowed(pool, contents, taken, kinds, quota)
         chances = policy.chances([item for item, _ in allowed]) if allowed else ()
         if not sum(chances):
             break
+        last = {item.id for item, _ in allowed}
+        for (item, _), chance in zip(allowed, chances, strict=True):
+            best_chances[item.id] = max(chance, best_chances.get(item.id, 0.0))
         (place,) = rng.choices(range(len(allowed)), weights=chances)
         item, content = allowed[place]
-        taken |= {item.id, content}
+        taken |= {item.id: item.id, content: item.id}
         kinds[item.kind] += 1
         best = chances[place] == max(chances)
         choices.append(
             Choice(item=item, propensity=chances[place], reason=_reason(policy, item, best))
         )
-    return tuple(choices)
+    fates = (
+        {
+            "chance": best_chances.get(item.id, 0.0),
+            "fate": _fate(item, content, taken, item.id in last),
+        }
+        for item, content in zip(pool, contents, strict=True)
+    )
+    fated = (item.model_copy(update=fate) for item, fate in zip(pool, fates, strict=True))
+    return tuple(choices), tuple(fated)
+
+
+def _fate(item: PoolItem, content: str, taken: Mapping[str, str], is_allowed: bool) -> str:
+    if item.id in taken:
+        return CHOSEN
+    if content in taken:
+        return f"the same content as `{taken[content]}`"
+    return "not drawn" if is_allowed else f"enough of kind `{item.kind}` were chosen"
 
 
 def _allowed(
     pool: Sequence[PoolItem],
     contents: Sequence[str],
-    taken: set[str],
+    taken: Collection[str],
     kinds: Counter[str],
     quota: int,
 ) -> list[tuple[PoolItem, str]]:

@@ -12,6 +12,7 @@ from evokernel.memory.events import News, Vector
 from evokernel.memory.experience import ExperienceStatus, Kind
 from evokernel.memory.journal import Journal
 from evokernel.memory.retrieval import Query
+from evokernel.memory.revision import Revision
 
 
 class Card(NamedTuple):
@@ -48,11 +49,17 @@ class Shelf:
         self.reasons: dict[str, str] = {}
         self.measurements: dict[str, str] = {}
         """JSON of the measurement that came with a promotion."""
+        self._made: dict[tuple[str, str], list[str]] = {}
         # Dictionaries without values: sets that keep their order, so that choices repeat.
         self._active: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self._quarantined: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self.once_active: set[str] = set()
         """Ids of those that are or were active: nothing else can be in the vector index."""
+        self.revisions: dict[str, Revision] = {}
+        """What people have changed, all their changes together."""
+        self.pinned: dict[str, None] = {}
+        """Ids of what people want in every pool that it fits into, in the order of pinning."""
+        self._stale: set[str] = set()
         self._changes: list[tuple[int, str]] = []
         self._rows: dict[str, int] = {}
         self._matrix = np.zeros((0, dimension), dtype=np.float32)
@@ -60,15 +67,28 @@ class Shelf:
     def take_in(self, news: News) -> None:
         """Learn what any process has written."""
         for row in news.experiences:
-            columns = row._mapping
-            self.cards[row.id] = Card(*(columns[field] for field in Card._fields))
+            self.cards[row.id] = card = Card(*(getattr(row, field) for field in Card._fields))
+            self._made.setdefault((card.run, card.candidate), []).append(row.id)
         for row in news.statuses:
             self._move(row.experience, ExperienceStatus(row.status))
             self.reasons[row.experience] = row.reason
-            self._changes.append((row.seq, row.experience))
             if row.measurement:
                 self.measurements[row.experience] = row.measurement
+        for row in news.revisions:
+            self._revise(row.experience, Revision.model_validate_json(row.body))
+        changed = (*news.statuses, *news.revisions)
+        self._changes += sorted((row.seq, row.experience) for row in changed)
         self.watermark = news.version
+
+    def made_with(self, run: str, candidate: str) -> list[str]:
+        """Ids of what the steps of a run left behind that judged this candidate."""
+        return self._made.get((run, candidate), [])
+
+    def keep_vector(self, id: str, vector: Vector) -> None:
+        """Take a vector that is at hand; what was there before is replaced."""
+        if id not in self._rows:
+            self._grow(len(self._rows) + 1)
+        self._matrix[self._rows.setdefault(id, len(self._rows))] = vector
 
     def forget_vectors(self) -> None:
         """Fetch every vector again when it is next needed."""
@@ -106,7 +126,9 @@ class Shelf:
         ]
 
     def nearest(self, vector: Vector, ids: list[str], k: int) -> list[tuple[str, float]]:
-        """The `k` of `ids` with the largest cosine similarity, best first; ties by id.
+        """The `k` of `ids` with the largest cosine similarity, best first, the older of equals.
+
+        Not by id, which depends on the run: runs with the same seed shall choose the same.
 
         Args:
             vector: Unit vector of the query, shape (dimension,), float32.
@@ -121,13 +143,21 @@ class Shelf:
         scores = np.einsum("ij,j->i", self._matrix[rows], vector)
         least = np.partition(scores, -k)[-k] if k < len(ids) else -np.inf
         found = [(ids[place], float(scores[place])) for place in np.flatnonzero(scores >= least)]
-        return sorted(found, key=lambda pair: (-pair[1], pair[0]))[:k]
+        return sorted(found, key=lambda pair: (-pair[1], self.cards[pair[0]].seq))[:k]
 
     def vector(self, id: str) -> Vector:
         """The embedding of one experience, shape (dimension,), float32."""
         self._fetch([id])
         row: Vector = self._matrix[self._rows[id]]
         return row
+
+    def _revise(self, id: str, change: Revision) -> None:
+        self.revisions[id] = whole = change.over(self.revisions.get(id, Revision()))
+        self.pinned.pop(id, None)
+        if whole.is_pinned:
+            self.pinned[id] = None
+        if change.techniques is not None:
+            self._stale.add(id)
 
     def _move(self, id: str, status: ExperienceStatus) -> None:
         card = self.cards[id]
@@ -141,7 +171,7 @@ class Shelf:
             self._quarantined[card.run][id] = None
 
     def _fetch(self, ids: Iterable[str]) -> None:
-        missing = [id for id in ids if id not in self._rows]
+        missing = [id for id in ids if id not in self._rows or id in self._stale]
         if not missing:
             return
         found = self._journal.vectors(missing)
@@ -150,11 +180,10 @@ class Shelf:
                 f"the memory `{self._journal.label}` has no embedding of `{lost[0]}`: "
                 "`evokernel memory rebuild` makes all of them anew"
             )
-        used = len(self._rows)
-        self._grow(used + len(missing))
-        for row, id in enumerate(missing, start=used):
-            self._matrix[row] = found[id]
-            self._rows[id] = row
+        self._grow(len(self._rows) + len(missing))
+        for id in missing:
+            self.keep_vector(id, found[id])
+        self._stale.difference_update(missing)
 
     def _grow(self, rows: int) -> None:
         """Double the room, so that adding one by one stays cheap."""

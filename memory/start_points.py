@@ -5,7 +5,7 @@ Kept apart from the experiences' Q2, which the paper mixes with it: they are unl
 
 import math
 import random
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 
 from evokernel.frozen import Frozen
 
@@ -51,31 +51,43 @@ class Pick(Frozen):
 class StartTable:
     """The start points of one run, valued against its fastest."""
 
-    def __init__(self, points: Sequence[StartPoint]) -> None:
-        self.points = tuple(points)
-        self.best_ms = min((point.median_ms for point in points), default=math.inf)
+    def __init__(self, points: Iterable[StartPoint] = ()) -> None:
+        self._points: dict[str, StartPoint] = {}
+        self._values: dict[str, float] = {}
+        self.best_ms = math.inf
+        self.watermark = 0
+        """Number of the last event taken in."""
+        for point in points:
+            self.enter(point)
 
-    @classmethod
-    def fold(
-        cls, points: Iterable[StartPoint], children: Iterable[tuple[str, bool, float | None]]
-    ) -> "StartTable":
-        """Put the children to their parents.
+    @property
+    def points(self) -> tuple[StartPoint, ...]:
+        """All of them, oldest first."""
+        return tuple(self._points.values())
+
+    def enter(self, point: StartPoint) -> None:
+        """Take in a new one."""
+        self._points[point.candidate] = point
+        if point.median_ms < self.best_ms:
+            self.best_ms = point.median_ms
+            self._values.clear()
+
+    def tell(self, parent: str, feasible: bool, gain: float | None) -> None:
+        """Put a child to its parent, if that is one of these.
 
         Args:
-            points: As they were entered.
-            children: Parent's hash, whether the child was feasible, and ln(parent / child).
+            parent: Hash of the parent.
+            feasible: Whether the child was.
+            gain: ln(parent / child); None where one of the two times is missing.
         """
-        told: dict[str, list[tuple[bool, float]]] = {}
-        for parent, feasible, gain in children:
-            told.setdefault(parent, []).append((feasible, gain or 0.0))
-        return cls(
-            [
-                point.model_copy(update=_children(told[point.candidate]))
-                if point.candidate in told
-                else point
-                for point in points
-            ]
-        )
+        if (point := self._points.get(parent)) is not None:
+            known = {
+                "children": point.children + 1,
+                "failing": point.failing + (not feasible),
+                "best_child": max(point.best_child, gain or 0.0),
+            }
+            self._points[parent] = point.model_copy(update=known)
+            self._values.pop(parent, None)
 
     def value(self, point: StartPoint) -> float:
         """ln-scale: how far it is behind the best, plus the hope for a gain.
@@ -84,8 +96,12 @@ class StartTable:
         `FIRST_GAIN`, divided by 1 + children: what was tried often promises little more. The
         child-count discount is ShinkaEvolve's (arXiv 2509.19349), the sum is ours.
         """
+        if (known := self._values.get(point.candidate)) is not None:
+            return known
         hope = max(point.best_child, point.gain, FIRST_GAIN) / (1 + point.children)
-        return hope - math.log(point.median_ms / self.best_ms)
+        value = hope - math.log(point.median_ms / self.best_ms)
+        self._values[point.candidate] = value
+        return value
 
     def choose(
         self, k: int, epsilon: float, rng: random.Random, exclude: Collection[str] = ()
@@ -120,11 +136,3 @@ class StartTable:
         shown = [point for point in self.points if point.candidate not in hidden]
         alive = [point for point in shown if not point.is_pruned] or shown
         return [point for point in alive if point.niche not in niches] or alive
-
-
-def _children(told: list[tuple[bool, float]]) -> dict[str, float]:
-    return {
-        "children": len(told),
-        "failing": sum(not feasible for feasible, _ in told),
-        "best_child": max(0.0, *(gain for _, gain in told)),
-    }

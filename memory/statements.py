@@ -1,6 +1,20 @@
 """Owns the statements that every step runs: built once, for building costs more than running."""
 
-from sqlalchemy import ColumnElement, Insert, Select, Table, bindparam, insert, select, update
+from functools import cache
+from typing import Any
+
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    Insert,
+    Select,
+    Table,
+    bindparam,
+    delete,
+    insert,
+    select,
+    update,
+)
 
 from evokernel.memory import tables
 from evokernel.memory.tables import (
@@ -10,11 +24,15 @@ from evokernel.memory.tables import (
     experiences,
     graphs,
     meta,
+    queries,
     retrievals,
+    revisions,
     rewards,
+    snapshots,
     start_rewards,
     starts,
     statuses,
+    texts,
 )
 
 INSERT: dict[Table, Insert] = {table: insert(table) for table in tables.metadata.tables.values()}
@@ -27,6 +45,7 @@ def _known(table: Table, *names: str) -> Select[tuple[int]]:
 
 KNOWN: dict[Table, Select[tuple[int]]] = {
     statuses: _known(statuses, "experience", "step"),
+    revisions: _known(revisions, "experience", "step"),
     retrievals: _known(retrievals, "step"),
     rewards: _known(rewards, "step"),
     choices: _known(choices, "step"),
@@ -52,27 +71,46 @@ LOCKED_CLOCK = CLOCK.with_for_update()
 SET_CLOCK = update(clock).values(value=bindparam("last"))
 
 NOTE = select(meta.c.value).where(meta.c.name == bindparam("name"))
+DROP_NOTE = delete(meta).where(meta.c.name == bindparam("name"))
+SET_NOTE = update(meta).where(meta.c.name == bindparam("name")).values(value=bindparam("text"))
 GRAPH = select(graphs.c.body).where(graphs.c.fingerprint == bindparam("fingerprint"))
+
+GRAPH_KNOWN = select(graphs.c.fingerprint).where(graphs.c.fingerprint == bindparam("fingerprint"))
+DROP_VECTORS = delete(embeddings)
+DROP_VECTOR = delete(embeddings).where(embeddings.c.experience == bindparam("id"))
+SNAPSHOT = select(*snapshots.c)
+DROP_SNAPSHOT = delete(snapshots)
 
 NEW_EXPERIENCES = _after(
     experiences, *(column for column in experiences.c if column.name not in {"body", "at"})
 )
 """Without their bodies: most are never shown."""
 NEW_STATUSES = _after(statuses)
+NEW_REVISIONS = _after(revisions)
 NEW_REWARDS = _after(rewards)
+
+TEXT_KNOWN = select(texts.c.id).where(texts.c.id == bindparam("id"))
 
 SAME_EXPERIENCE = select(experiences.c.id).where(
     ((experiences.c.step == bindparam("step")) & (experiences.c.slot == bindparam("slot")))
     | (experiences.c.id == bindparam("id"))
 )
-BODIES = select(experiences.c.id, experiences.c.body).where(
-    experiences.c.id.in_(bindparam("ids", expanding=True))
-)
-VECTORS = select(embeddings).where(embeddings.c.experience.in_(bindparam("ids", expanding=True)))
+
+
+@cache
+def of_ids(table: Table, key: str, columns: tuple[str, ...], count: int) -> Select[Any]:
+    """Columns of the rows whose `key` is one of the values `id0`, `id1` ... `id<count - 1>`."""
+    ids: list[BindParameter[Any]] = [bindparam(f"id{place}") for place in range(count)]
+    return select(*(table.c[name] for name in columns)).where(table.c[key].in_(ids))
+
+
+REVISIONS = _of(revisions, "experience").order_by(revisions.c.seq)
 HISTORY = _of(statuses, "experience").order_by(statuses.c.seq)
 
 RETRIEVAL = _of(retrievals, "step")
+ASKED = select(queries.c.body).where(queries.c.step == bindparam("step"))
 RETRIEVAL_HEADS = select(
+    retrievals.c.seq,
     retrievals.c.step,
     retrievals.c.task,
     retrievals.c.stage,
@@ -82,5 +120,5 @@ RETRIEVAL_HEADS = select(
 """Without the pools, which make most of the journal."""
 SHOWN = select(retrievals.c.chosen).where(retrievals.c.step == bindparam("step"))
 CHOICE = _of(choices, "step")
-STARTS = _of(starts, "run").order_by(starts.c.seq)
-START_REWARDS = _of(start_rewards, "run").order_by(start_rewards.c.seq)
+NEW_STARTS = _after(starts).where(starts.c.run == bindparam("run"))
+NEW_START_REWARDS = _after(start_rewards).where(start_rewards.c.run == bindparam("run"))

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from statistics import fmean, median
 from typing import Any
 
-from sqlalchemy import Row
-
 from evokernel.attempt import Stage
 from evokernel.frozen import Frozen
 from evokernel.memory.catch_up import pending
@@ -99,7 +97,7 @@ def stats_of(
 
 
 def _stage(
-    retrievals: Sequence[Row[Any]], rewards: Sequence[Rewarded], values: Values, stage: Stage
+    retrievals: Sequence[Any], rewards: Sequence[Rewarded], values: Values, stage: Stage
 ) -> StageStats:
     retrieved = [row for row in retrievals if row.stage == stage.value]
     earned = [event.value for event in rewards if event.stage is stage]

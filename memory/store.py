@@ -1,8 +1,10 @@
 """Owns `Memory`: the only way to read or change what was learned."""
 
-import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Self
+
+import numpy as np
 
 from evokernel.attempt import Stage
 from evokernel.config import MemoryConfig
@@ -10,7 +12,7 @@ from evokernel.errors import StoreError
 from evokernel.evaluation import Promotion
 from evokernel.memory import snapshot
 from evokernel.memory.admission import content_hash, first_status, situation_of
-from evokernel.memory.catch_up import Rebuilt, catch_up, pending
+from evokernel.memory.catch_up import catch_up
 from evokernel.memory.embedding import Embedder, Situation, StructuralEmbedder, label
 from evokernel.memory.events import Addition, Verdict
 from evokernel.memory.experience import Experience, ExperienceStatus
@@ -22,19 +24,15 @@ from evokernel.memory.recaller import Recaller, chosen_ids, read_back
 from evokernel.memory.retrieval import Query, Retrieval
 from evokernel.memory.rewards import Reward
 from evokernel.memory.start_points import StartPoint
-from evokernel.memory.view import View
+from evokernel.memory.upkeep import Upkeep
 from evokernel.opgraph import OpGraph
 
 EXACT_LIMIT = 2000
 """Active experiences of a backend up to which all are compared: as fast as Chroma, and complete.
 Both took the same time at 3500 on a loaded machine of two cores."""
 
-WORTH_FLUSHING = 16
-"""Changes that gather before `close` opens Chroma, which takes 1.5 s; until then the changed ones
-are compared exactly, so that nothing is missed (ours)."""
 
-
-class Memory(View):
+class Memory(Upkeep):
     """A journal of events, the values folded from it, and a vector index derived from it.
 
     A context manager. May be used from several threads; several processes may open the same path.
@@ -98,6 +96,16 @@ class Memory(View):
 
     # Steps of a run
 
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Write what one step leaves behind in one transaction: all of it, or nothing.
+
+        For `add`, `reinforce`, `record_start` and `reward_start`; what is read inside is what was
+        there before.
+        """
+        with self._lock, self._journal.together():
+            yield
+
     def recall(self, query: Query) -> Retrieval:
         """Choose what to show for one step, and log it; the same step gets the recorded choice."""
         with self._lock:
@@ -134,7 +142,9 @@ class Memory(View):
         with self._lock:
             self._has_written = True
             additions = [self._addition(e, graph, *first_status(e)) for e in experiences]
-            return self._journal.add_experiences(additions, step, graph)
+            ids = self._journal.add_experiences(additions, step, graph)
+            self._keep_at_hand(additions, ids)
+            return ids
 
     def seed(self, notes: Sequence[Experience]) -> tuple[str, ...]:
         """Keep notes of kind `technique` or `api`, active at once: they claim no measured speed.
@@ -177,20 +187,6 @@ class Memory(View):
             active = ExperienceStatus.ACTIVE
             judged = (verdict.experience for verdict in verdicts)
             return tuple(id for id in judged if self._shelf.statuses[id] is active)
-
-    def set_status(
-        self, id: str, status: ExperienceStatus, reason: str, step: str | None = None
-    ) -> None:
-        """Change one status by hand, e.g. to a tombstone; without a step it counts as a new event.
-
-        Raises:
-            StoreError: no such experience.
-        """
-        with self._lock:
-            self._card(id)
-            self._has_written = True
-            verdict = Verdict(id, status, reason)
-            self._journal.add_statuses([verdict], step or f"manual/{uuid.uuid4().hex}")
 
     # Start points of a run
 
@@ -240,47 +236,6 @@ class Memory(View):
         with self._lock:
             self._population.tell(run, step, parent, reward)
 
-    # Upkeep
-
-    def refit(self) -> snapshot.Refit:
-        """Compute every value from the first event, and say which ones come out differently."""
-        with self._lock:
-            self._values, report = snapshot.refit(self._journal, self._values)
-            return report
-
-    def rebuild(self) -> Rebuilt:
-        """Embed every situation anew and make the vector index anew.
-
-        Raises:
-            StoreError: another process owns the index.
-        """
-        with self._lock:
-            self._sync()
-            if self._index is not None:
-                self._index.remove()
-            bodies = self._journal.bodies(tuple(self._shelf.cards))
-            vectors = [(id, self._embed_again(body)) for id, body in bodies.items()]
-            self._journal.replace_vectors(vectors, label(self._embedder))
-            self._shelf.forget_vectors()
-            self.flush()
-            missing = self._index.missing if self._index else ""
-            indexed = len(list(self._shelf.active())) if self._index and not missing else 0
-            return Rebuilt(embedded=len(vectors), indexed=indexed, missing=missing)
-
-    def flush(self) -> None:
-        """Bring the vector index up to the journal, if no other process owns it. Takes seconds."""
-        with self._lock:
-            if self._index is None:
-                return
-            self._sync()
-            was_open = self._index.is_open
-            if self._index.open():
-                try:
-                    catch_up(self._shelf, self._index)
-                finally:
-                    if not was_open:
-                        self._index.close()
-
     def close(self) -> None:
         """Flush if enough has changed, and let go of every file; a second call does nothing."""
         self._close(is_flushed=True)
@@ -297,6 +252,7 @@ class Memory(View):
             if self._is_closed:
                 return
             self._is_closed = True
+            self._journal.reset()  # a second Ctrl-C may have torn a transaction
             try:
                 if self._has_written:
                     self._sync()
@@ -307,11 +263,6 @@ class Memory(View):
                 if self._index is not None:
                     self._index.close()
                 self._journal.close()
-
-    def _flush_if_worth_it(self) -> None:
-        self._sync()
-        if self._index and len(pending(self._shelf, self._index.watermark)) >= WORTH_FLUSHING:
-            self.flush()
 
     def _neighbours(self, query: Query) -> list[tuple[str, float]]:
         situation = Situation(
@@ -344,27 +295,31 @@ class Memory(View):
         vector = self._embed(situation_of(experience, graph))
         return Addition(experience, content_hash(experience), vector.tolist(), status, reason)
 
+    def _keep_at_hand(self, additions: Sequence[Addition], ids: Sequence[str]) -> None:
+        """Spare reading back what was just written; another process may have been first."""
+        for addition, id in zip(additions, ids, strict=True):
+            if addition.experience.id == id:
+                self._keep_body(id, addition.experience.model_copy(update={"features": ()}))
+                self._shelf.keep_vector(id, np.asarray(addition.vector, dtype=np.float32))
+
     def _verdicts(self, run: str, promotion: Promotion) -> Iterable[Verdict]:
         """What a promotion says about each experience that it means."""
         ids = [
-            card.id
-            for card in self._shelf.cards.values()
-            if (card.run, card.candidate, card.kind) == (run, promotion.candidate, promotion.claim)
-            and self._shelf.statuses[card.id] is not ExperienceStatus.TOMBSTONE
+            id
+            for id in self._shelf.made_with(run, promotion.candidate)
+            if self._shelf.cards[id].kind == promotion.claim
+            and self._shelf.statuses[id] is not ExperienceStatus.TOMBSTONE
         ]
-        status = ExperienceStatus.ACTIVE if promotion.holds else ExperienceStatus.SUSPECT
         looked = f"looked at again in {promotion.processes} fresh processes"
         for entry in self._entries(ids):
             measurement = entry.experience.measurement
             if promotion.ratio is not None:
                 measurement = measurement.model_copy(update={"speedup": promotion.ratio})
             reason = promotion.reason or looked
+            status = ExperienceStatus.ACTIVE if promotion.holds else ExperienceStatus.SUSPECT
+            if entry.is_pinned and not promotion.holds:
+                status, reason = entry.status, f"pinned, so kept as it is, although {reason}"
             yield Verdict(entry.experience.id, status, reason, measurement)
-
-    def _embed_again(self, experience: Experience) -> Sequence[float]:
-        graph = self._journal.graph(experience.fingerprint)
-        vector: list[float] = self._embed(situation_of(experience, graph)).tolist()
-        return vector
 
 
 def _check_embedder(journal: Journal, mine: str) -> None:

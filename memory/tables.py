@@ -20,8 +20,12 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA = "1"
+SCHEMA = "2"
 """Version of these tables, written into `meta`."""
+
+OLDER_SCHEMAS = frozenset({"1"})
+"""Versions that lack some of the tables and are otherwise the same; opening adds what is missing.
+In version 1 every text stood in the body of its experience, where it is still read."""
 
 metadata = MetaData()
 
@@ -47,6 +51,15 @@ graphs = Table(
     Column("body", Text, nullable=False),
 )
 """Operator graphs, kept so that another embedder can embed every situation again."""
+
+
+texts = Table(
+    "texts",
+    metadata,
+    Column("id", String(40), primary_key=True),
+    Column("content", LargeBinary, nullable=False),
+)
+"""Long texts by their hash, deflated: a kernel and the edit that made it share their source."""
 
 
 def _event(name: str, *columns: Column[Any] | UniqueConstraint | Index) -> Table:
@@ -99,6 +112,16 @@ statuses = _event(
     UniqueConstraint("experience", "step"),
 )
 
+revisions = _event(
+    "revisions",
+    _text("experience"),
+    _text("body"),
+    _text("reason"),
+    _text("step"),
+    UniqueConstraint("experience", "step"),
+)
+"""What a person has changed of an experience, as JSON of the changed fields."""
+
 retrievals = _event(
     "retrievals",
     _text("step", unique=True),
@@ -113,6 +136,14 @@ retrievals = _event(
     _text("pool"),
     _text("chosen"),
 )
+
+queries = Table(
+    "queries",
+    metadata,
+    Column("step", Text, primary_key=True),
+    Column("body", Text, nullable=False),
+)
+"""What each retrieval was asked, JSON: it belongs to the event of its step."""
 
 rewards = _event(
     "rewards",

@@ -1,6 +1,7 @@
 """Owns `View`: everything that can be read of a memory without changing it."""
 
 import difflib
+from collections import OrderedDict
 from collections.abc import Sequence
 from threading import RLock
 
@@ -21,18 +22,25 @@ from evokernel.memory.experience import (
     Measurement,
     edit_outcome,
 )
+from evokernel.memory.explanation import Explanation, explain
 from evokernel.memory.index import VectorIndex
 from evokernel.memory.journal import Journal
 from evokernel.memory.lineage import Descendant, descendants
 from evokernel.memory.population import Population
+from evokernel.memory.revision import Revision
 from evokernel.memory.search import Hit, search
 from evokernel.memory.shelf import Card, Shelf
 from evokernel.memory.start_points import StartPoint
 from evokernel.memory.stats import Stats, stats_of
+from evokernel.memory.technique_table import TechniqueUse, technique_table
 from evokernel.memory.values import Value
+from evokernel.memory.withdrawal import Withdrawal, plan_withdrawal
 
 SITUATIONS = 1024
 """Embedded situations that are kept at hand: a run asks for the same few again and again."""
+
+BODIES = 256
+"""Experiences that are kept at hand, some 20 kB each."""
 
 
 class View:
@@ -52,6 +60,7 @@ class View:
         self._shelf = Shelf(journal, embedder.dimension)
         self._values = snapshot.load(journal, config.alpha, config.sigma_floor)
         self._population = Population(journal, config.epsilon)
+        self._bodies: OrderedDict[str, Experience] = OrderedDict()
         self._embedded: dict[tuple[Situation, str | None], Vector] = {}
         self._lock = RLock()
 
@@ -138,6 +147,59 @@ class View:
             self._card(id)
             return descendants(id, self._journal.bodies(tuple(self._shelf.cards)))
 
+    def explain(self, step: str) -> Explanation:
+        """Why a step was shown what it was shown, as it was logged.
+
+        Raises:
+            StoreError: no such step; names the nearest.
+        """
+        with self._lock:
+            self._sync()
+            return explain(self._journal, self._shelf.cards, step)
+
+    def techniques(
+        self,
+        names: Sequence[str] = (),
+        by: frozenset[str] = frozenset(),
+        family: str | None = None,
+        bottleneck: str | None = None,
+    ) -> tuple[TechniqueUse, ...]:
+        """What each technique has been worth.
+
+        Args:
+            names: Techniques that are listed even where nothing is known of them.
+            by: What divides the table: `family`, `bottleneck`, both or nothing.
+            family: Only tasks of this family.
+            bottleneck: Only edits of start points that this bound, and kernels that it binds.
+        """
+        with self._lock:
+            entries = self.list(family=family)
+            return technique_table(entries, self._values, names, by, bottleneck)
+
+    def withdrawal(
+        self, ids: Sequence[str] = (), run: str | None = None, with_descendants: bool = False
+    ) -> Withdrawal:
+        """What `forget` would withdraw: experiences, all of a run, what they led to.
+
+        Raises:
+            StoreError: no such experience or run; names the nearest.
+        """
+        with self._lock:
+            named = [self._card(id).id for id in dict.fromkeys(ids)]
+            if run is not None:
+                named += self._of_run(run)
+            bodies = self._journal.bodies(tuple(self._shelf.cards))
+            return plan_withdrawal(named, bodies, self._shelf, with_descendants)
+
+    def revisions(self, id: str) -> tuple[tuple[float, str, Revision], ...]:
+        """What people changed of an experience: Unix seconds, reason and change, oldest first."""
+        with self._lock:
+            self._card(id)
+            return tuple(
+                (row.at, row.reason, Revision.model_validate_json(row.body))
+                for row in self._journal.revisions(id)
+            )
+
     def stats(self) -> Stats:
         """The state of the memory in numbers."""
         with self._lock:
@@ -169,12 +231,33 @@ class View:
             raise StoreError(f"no experience `{id}` in the memory `{self._journal.label}`: {hint}")
         return self._shelf.cards[id]
 
+    def _of_run(self, run: str) -> Sequence[str]:
+        self._sync()
+        cards = self._shelf.cards.values()
+        if found := [card.id for card in cards if card.run == run]:
+            return found
+        near = difflib.get_close_matches(run, {card.run for card in cards}, n=1)
+        hint = f"the nearest is `{near[0]}`" if near else "see `evokernel memory list`"
+        raise StoreError(f"no run `{run}` in the memory `{self._journal.label}`: {hint}")
+
     def _entries(self, ids: Sequence[str]) -> tuple[Entry, ...]:
-        bodies = self._journal.bodies(ids)
-        return tuple(self._entry(id, bodies[id]) for id in ids)
+        missing = [id for id in ids if id not in self._bodies]
+        bodies = self._journal.bodies(missing) if missing else {}
+        entries = tuple(self._entry(id, self._bodies.get(id) or bodies[id]) for id in ids)
+        for id, body in bodies.items():
+            self._keep_body(id, body)
+        return entries
+
+    def _keep_body(self, id: str, body: Experience) -> None:
+        """Have an experience at hand for a while: it never changes, and reading one takes long."""
+        self._bodies[id] = body
+        if len(self._bodies) > BODIES:
+            self._bodies.popitem(last=False)
 
     def _entry(self, id: str, body: Experience) -> Entry:
         shelf = self._shelf
+        if revision := shelf.revisions.get(id):
+            body = body.model_copy(update=revision.changed() | {"key": id})
         if again := shelf.measurements.get(id):
             body = _measured_again(body, Measurement.model_validate_json(again))
         return Entry(
@@ -182,6 +265,7 @@ class View:
             status=shelf.statuses[id],
             reason=shelf.reasons[id],
             version=shelf.cards[id].seq,
+            is_pinned=id in shelf.pinned,
         )
 
     def _embed(self, situation: Situation) -> Vector:

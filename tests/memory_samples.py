@@ -3,8 +3,12 @@
 from pathlib import Path
 from typing import Any
 
+import typer
+
 from evokernel.attempt import Stage
+from evokernel.cli.memory import app
 from evokernel.config import MemoryConfig
+from evokernel.errors import UsageError
 from evokernel.evaluation import (
     Contract,
     Correctness,
@@ -108,6 +112,16 @@ def keep(memory: Memory, *experiences: Experience) -> list[str]:
 def shows(memory: Memory, step: str, *hidden: str, **changes: Any) -> tuple[str, ...]:
     """Ids that a step is shown, of which some are excluded."""
     return memory.recall(query(step, exclude=hidden, **changes)).ids
+
+
+def command_line(capsys: Any, *words: object) -> tuple[int, str]:
+    """Run `evokernel memory`; a fault comes as its exit code and its message."""
+    command = typer.main.get_command(app)
+    try:
+        command.main([str(word) for word in words], prog_name="evokernel", standalone_mode=False)
+    except UsageError as error:
+        return error.exit_code, str(error)
+    return 0, capsys.readouterr().out
 
 
 def judged(

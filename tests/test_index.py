@@ -15,7 +15,8 @@ from evokernel.errors import StoreError
 from evokernel.memory.embedding import StructuralEmbedder
 from evokernel.memory.experience import ExperienceStatus
 from evokernel.memory.index import Shift, VectorIndex
-from evokernel.memory.store import WORTH_FLUSHING, Memory
+from evokernel.memory.store import Memory
+from evokernel.memory.upkeep import WORTH_FLUSHING
 from tests.memory_samples import config, edit, graph, keep, lesson, query
 
 ROOT = Path(__file__).parent.parent

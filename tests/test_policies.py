@@ -147,7 +147,9 @@ class TestStartPoints:
 
     def test_children_are_put_to_their_parents(self):
         children = [("a", True, 0.2), ("a", False, None), ("b", True, -0.5), ("gone", True, 1.0)]
-        table = StartTable.fold([point("a"), point("b"), point("c")], children)
+        table = StartTable([point("a"), point("b"), point("c")])
+        for child in children:
+            table.tell(*child)
         a, b, c = table.points
         assert (a.children, a.failing, a.best_child) == (2, 1, 0.2)
         assert (b.children, b.failing, b.best_child) == (1, 0, 0.0)

@@ -1,24 +1,21 @@
 """Owns `evokernel memory`: look at what was learned, and keep it in order."""
 
-import json
 from collections.abc import Callable, Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
+from evokernel.cli import memory_edits, memory_reasons, options
 from evokernel.cli import memory_tables as tables
-from evokernel.cli import options
 from evokernel.cli.groups import group
 from evokernel.cli.listing import show
+from evokernel.cli.memory_place import opened_at, place, print_json
 from evokernel.cli.wording import counted
-from evokernel.config import MemoryConfig, home
 from evokernel.errors import ConfigError
 from evokernel.memory.experience import ExperienceStatus, Kind
 
 if TYPE_CHECKING:
     from evokernel.memory.embedding import Situation
-    from evokernel.memory.store import Memory
 
 LISTED = 50
 """Experiences that `list` shows unless asked for more."""
@@ -62,6 +59,13 @@ BackendOption = Annotated[
         help="Only this backend; neutral notes serve all.",
     ),
 ]
+app.command("explain")(memory_reasons.explain)
+app.command("techniques")(memory_reasons.techniques)
+app.command("edit")(memory_edits.edit)
+app.command("pin")(memory_edits.pin)
+app.command("unpin")(memory_edits.unpin)
+app.command("forget")(memory_edits.forget)
+
 Limit = Annotated[int, typer.Option(min=1, metavar="N", help="How many at most.")]
 
 
@@ -81,7 +85,7 @@ def list_experiences(
 
     Example: evokernel memory list --kind edit --family softmax
     """
-    with _opened(memory) as opened:
+    with opened_at(memory) as opened:
         entries = opened.list(
             kind=kind,  # type: ignore[arg-type]  # checked by the option's callback
             family=family,
@@ -91,10 +95,10 @@ def list_experiences(
         )
         total = opened.stats().experiences
     if as_json:
-        _print_json([tables.plain(entry) for entry in entries])
+        print_json([tables.plain(entry) for entry in entries])
         return
     show(tables.experiences(entries))
-    typer.echo(f"{len(entries)} of {counted(total, 'experience')} in {_place(memory)}")
+    typer.echo(f"{len(entries)} of {counted(total, 'experience')} in {place(memory)}")
 
 
 @app.command("show")
@@ -107,17 +111,25 @@ def show_experience(
 
     Example: evokernel memory show edit-0123456789ab
     """
-    with _opened(memory) as opened:
+    with opened_at(memory) as opened:
         evidence, descendants = opened.evidence(id), opened.descendants(id)
+        revisions = opened.revisions(id)
     if as_json:
         offspring = [descendant.model_dump(mode="json") for descendant in descendants]
         plain = evidence.model_dump(mode="json", exclude={"entry"})
-        _print_json(
-            tables.plain(evidence.entry, features=True) | plain | {"descendants": offspring}
+        changes = [
+            {"at": at, "reason": reason, **change.model_dump(mode="json", exclude_none=True)}
+            for at, reason, change in revisions
+        ]
+        print_json(
+            tables.plain(evidence.entry, features=True)
+            | plain
+            | {"descendants": offspring, "revisions": changes}
         )
         return
     show(tables.facts(evidence, len(descendants)))
     show(tables.ledger(evidence))
+    show(tables.revisions(revisions))
     for name, text in evidence.entry.experience.payload.items():
         indented = "\n".join(f"  {line}" for line in text.splitlines())
         typer.echo(f"\n{name}\n{indented}")
@@ -142,15 +154,15 @@ def search(
     """
     if bool(query) == bool(task):
         raise ConfigError("`memory search` expects either words or `--task TASK`")
-    with _opened(memory) as opened:
+    with opened_at(memory) as opened:
         situation = _situation(task) if task else None
         hits = opened.search(query, situation, limit)
     if as_json:
-        _print_json([{"score": hit.score, **tables.plain(hit.entry)} for hit in hits])
+        print_json([{"score": hit.score, **tables.plain(hit.entry)} for hit in hits])
         return
     show(tables.experiences([hit.entry for hit in hits], hits))
     if not hits:
-        typer.echo(f"nothing found in {_place(memory)}")
+        typer.echo(f"nothing found in {place(memory)}")
 
 
 @app.command("stats")
@@ -159,7 +171,7 @@ def show_stats(as_json: options.AsJson = False, memory: options.MemoryPath = Non
 
     Example: evokernel memory stats
     """
-    with _opened(memory) as opened:
+    with opened_at(memory) as opened:
         stats = opened.stats()
     if as_json:
         typer.echo(stats.model_dump_json(indent=2))
@@ -174,7 +186,7 @@ def rebuild(memory: options.MemoryPath = None) -> None:
 
     Example: evokernel memory rebuild
     """
-    with _opened(memory, to_repair=True) as opened:
+    with opened_at(memory, to_repair=True) as opened:
         made = opened.rebuild()
     typer.echo(f"{counted(made.embedded, 'experience')} embedded, {made.indexed} in the index")
     if made.missing:
@@ -187,7 +199,7 @@ def refit(as_json: options.AsJson = False, memory: options.MemoryPath = None) ->
 
     Example: evokernel memory refit
     """
-    with _opened(memory) as opened:
+    with opened_at(memory) as opened:
         report = opened.refit()
     if as_json:
         typer.echo(report.model_dump_json(indent=2))
@@ -195,20 +207,6 @@ def refit(as_json: options.AsJson = False, memory: options.MemoryPath = None) ->
     show(tables.changes(report))
     told = f"{counted(report.values, 'value')} from {counted(report.rewards, 'reward')}"
     typer.echo(f"{told}, {len(report.changes)} differ from those in use before")
-
-
-def _path(memory: str | None) -> Path:
-    return Path(memory).expanduser() if memory else home() / "memory"
-
-
-def _place(memory: str | None) -> str:
-    return f"`{_path(memory)}`"
-
-
-def _opened(memory: str | None, to_repair: bool = False) -> "Memory":
-    from evokernel.memory.store import Memory
-
-    return Memory.open(MemoryConfig(path=_path(memory)), create=False, to_repair=to_repair)
 
 
 def _situation(task: str) -> "Situation":
@@ -224,7 +222,3 @@ def _situation(task: str) -> "Situation":
             f"`{task}` cannot be compared with other tasks: {error}; search by words instead"
         ) from error
     return Situation(graph=graph, family=graph.family)
-
-
-def _print_json(value: Any) -> None:
-    typer.echo(json.dumps(value, indent=2))

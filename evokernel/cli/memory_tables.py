@@ -1,6 +1,7 @@
 """Owns how experiences, evidence and statistics of the memory are laid out for people."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
@@ -10,6 +11,7 @@ from evokernel.memory.experience import Entry, Experience
 
 if TYPE_CHECKING:
     from evokernel.memory.evidence import Evidence
+    from evokernel.memory.revision import Revision
     from evokernel.memory.search import Hit
     from evokernel.memory.snapshot import Refit
     from evokernel.memory.stats import IndexStats, Stats
@@ -23,6 +25,7 @@ def plain(entry: Entry, features: bool = False) -> dict[str, Any]:
         "status": entry.status.value,
         "reason": entry.reason,
         "version": entry.version,
+        "is_pinned": entry.is_pinned,
         **entry.experience.model_dump(mode="json", exclude=hidden),
     }
 
@@ -56,7 +59,8 @@ def facts(evidence: "Evidence", descendants: int) -> Table:
     rows = {
         "id": experience.id,
         "summary": experience.summary,
-        "status": f"{entry.status} ({entry.reason})",
+        "status": f"{entry.status} ({entry.reason})" + (", pinned" if entry.is_pinned else ""),
+        "note": experience.note or "none",
         "stage, backend": f"{experience.stage}, {experience.backend}",
         "task": f"{origin.task}, family {experience.family}, fingerprint {experience.fingerprint}",
         "techniques": ", ".join(experience.techniques) or "none",
@@ -110,6 +114,21 @@ def ledger(evidence: "Evidence") -> Table:
             reward,
         )
     return table
+
+
+def revisions(changes: "Sequence[tuple[float, str, Revision]]") -> Table:
+    """What people changed of it, oldest first."""
+    table = Table("changed on", "reason", "to", box=None)
+    for at, reason, change in changes:
+        day = datetime.fromtimestamp(at, UTC).isoformat(" ", "minutes")
+        fields = change.model_dump(exclude_none=True).items()
+        told = "; ".join(f"{name}: {_words(value)}" for name, value in fields)
+        table.add_row(day, reason, told)
+    return table
+
+
+def _words(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 def statistics(stats: "Stats") -> list[Table]:

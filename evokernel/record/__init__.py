@@ -27,12 +27,15 @@ from evokernel.record.entries import (
     Header,
     Skipped,
     SystemClock,
-    lead,
 )
 from evokernel.record.folder import Folder, R, read_text
+from evokernel.record.ranking import Ranking
 from evokernel.task import Task
 
 __all__ = ["Clock", "Event", "Header", "RunRecord", "SystemClock"]
+
+_LINE = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
+"""Made once: making one costs more than writing a line with it."""
 
 
 class RunRecord:
@@ -53,7 +56,9 @@ class RunRecord:
         self._is_writer = False
         # What the folder holds as well; only a writer may trust it without looking.
         self._closed: dict[int, Attempt | Skipped] | None = None
+        self._attempts: tuple[Attempt, ...] | None = None
         self._batches: list[tuple[Promotion, ...]] | None = None
+        self._ranking = Ranking(0, {})
         self._at_hand: dict[tuple[str, int], Frozen] = {}
 
     @classmethod
@@ -189,8 +194,7 @@ class RunRecord:
         """
         at, elapsed = round(self._clock.now(), 3), round(self.elapsed(), 3)
         event: Event = {"at": at, "elapsed": elapsed, "kind": kind, **plain}
-        line = json.dumps(event, ensure_ascii=False, allow_nan=False)
-        self._folder.append("events.jsonl", line)
+        self._folder.append("events.jsonl", _LINE.encode(event))
         if self.on_event:
             self.on_event(event)
 
@@ -208,6 +212,7 @@ class RunRecord:
         """Store one record of a step; a `precious` one survives a power cut, too."""
         text = value.model_dump_json(indent=1)
         self._folder.write(_named(number, f"{name}.json"), text, precious=precious)
+        self._at_hand[name, number] = value
 
     def has(self, number: int, name: str) -> bool:
         """Whether a step has come as far as storing this record."""
@@ -219,6 +224,9 @@ class RunRecord:
         Raises:
             RecordError: when it is missing or damaged.
         """
+        known = self._at_hand.get((name, number))
+        if isinstance(known, kind):
+            return known
         return self._folder.parse(_named(number, f"{name}.json"), kind)
 
     def save_proposal(self, number: int, proposal: Proposal) -> None:
@@ -236,7 +244,7 @@ class RunRecord:
         bare = proposal.model_copy(update={"candidate": candidate, "prompt": "", "reply": ""})
         # Last: from here on the proposal counts, and everything that belongs to it is there.
         self.save(number, "proposal", bare, precious=is_paid)
-        self._at_hand["proposal", number] = proposal
+        self._at_hand["proposed", number] = proposal
 
     def proposal(self, number: int) -> Proposal:
         """The stored proposal of a step.
@@ -244,7 +252,7 @@ class RunRecord:
         Raises:
             RecordError: when it is missing or damaged.
         """
-        if isinstance(known := self._at_hand.get(("proposal", number)), Proposal):
+        if isinstance(known := self._at_hand.get(("proposed", number)), Proposal):
             return known
         bare = self.load(number, "proposal", Proposal)
         source = self._folder.read(_named(number, "candidate.py"))
@@ -261,12 +269,12 @@ class RunRecord:
         if evaluation.profile:
             self.save(number, "profile", evaluation.profile)
         self.save(number, "evaluation", evaluation.model_copy(update={"profile": None}))
-        self._at_hand["evaluation", number] = evaluation
+        self._at_hand["verdict", number] = evaluation
 
     def save_profile(self, number: int, profile: Profile) -> None:
         """Store what bounds a step's kernel."""
         self.save(number, "profile", profile)
-        self._at_hand.pop(("evaluation", number), None)
+        self._at_hand.pop(("verdict", number), None)
 
     def evaluation(self, number: int) -> Evaluation:
         """The stored evaluation of a step, its profile included.
@@ -274,7 +282,7 @@ class RunRecord:
         Raises:
             RecordError: when it is missing or damaged.
         """
-        if isinstance(known := self._at_hand.get(("evaluation", number)), Evaluation):
+        if isinstance(known := self._at_hand.get(("verdict", number)), Evaluation):
             return known
         evaluation = self.load(number, "evaluation", Evaluation)
         if not self.has(number, "profile"):
@@ -297,7 +305,10 @@ class RunRecord:
     def attempts(self) -> tuple[Attempt, ...]:
         """Every finished attempt, in order."""
         closed = self._closed_steps()
-        return tuple(a for _, a in sorted(closed.items()) if isinstance(a, Attempt))
+        if self._attempts is None or not self._is_writer:
+            found = (a for _, a in sorted(closed.items()) if isinstance(a, Attempt))
+            self._attempts = tuple(found)
+        return self._attempts
 
     def attempt(self, number: int) -> Attempt | None:
         """One finished attempt, or None where there is none of that number."""
@@ -311,6 +322,7 @@ class RunRecord:
 
     def _close(self, number: int, how: Attempt | Skipped) -> None:
         self._closed_steps()[number] = how
+        self._attempts = None
         self._at_hand.clear()
 
     def _closed_steps(self) -> dict[int, Attempt | Skipped]:
@@ -355,14 +367,12 @@ class RunRecord:
 
     def best(self) -> Attempt | None:
         """The fastest feasible attempt whose kernel no promotion has refuted, or None."""
-        second_look = {p.candidate: p for p in self.promotions() if p.claim == "kernel"}
-        ranked = [
-            (ratio, attempt)
-            for attempt in self.attempts()
-            if (ratio := lead(attempt, second_look.get(attempt.proposal.candidate.sha)))
-        ]
-        # The first of equals: an attempt that repeats another one's source changes nothing.
-        return max(ranked, key=lambda pair: pair[0])[1] if ranked else None
+        batches, attempts = self.batches(), self.attempts()
+        if len(batches) != self._ranking.batches or not self._is_writer:
+            looks = {p.candidate: p for b in batches for p in b if p.claim == "kernel"}
+            self._ranking = Ranking(len(batches), looks)
+        self._ranking.take_in(attempts)
+        return self._ranking.best
 
     def save_best(self, attempt: Attempt) -> None:
         """Put the kernel that is to be used into `best/`."""

@@ -25,6 +25,7 @@ class Folder:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._root = str(path)  # joining strings costs a fifth of what joining paths does
         self._lock: int | None = None
         self._growing: dict[str, int] = {}
 
@@ -73,8 +74,9 @@ class Folder:
         Raises:
             RecordError: when it cannot be written, e.g. because the disk is full.
         """
-        path = self.path / name
-        half = f"{path.parent}/.{path.name}.part"
+        path = f"{self._root}/{name}"
+        folder, _, last = path.rpartition("/")
+        half = f"{folder}/.{last}.part"
         with _translated(path):
             file = _opened(half)
             try:
@@ -83,7 +85,7 @@ class Folder:
                     os.fsync(file)
             finally:
                 os.close(file)
-            Path(half).rename(path)
+            os.rename(half, path)  # noqa: PTH104
 
     def append(self, name: str, line: str) -> None:
         """Add one line, visible to readers at once.
@@ -91,7 +93,7 @@ class Folder:
         Raises:
             RecordError: when it cannot be written.
         """
-        path = self.path / name
+        path = f"{self._root}/{name}"
         with _translated(path):
             if name not in self._growing:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
@@ -115,7 +117,7 @@ class Folder:
     def has(self, name: str) -> bool:
         """Whether there is such a file, with something in it."""
         try:
-            return (self.path / name).stat().st_size > 0
+            return os.stat(f"{self._root}/{name}").st_size > 0  # noqa: PTH116
         except FileNotFoundError:
             return False
 
@@ -179,7 +181,7 @@ def _write_all(file: int, content: bytes) -> None:
 
 
 @contextmanager
-def _translated(path: Path) -> Iterator[None]:
+def _translated(path: Path | str) -> Iterator[None]:
     """Say which file could not be written, and that nothing is lost."""
     try:
         yield

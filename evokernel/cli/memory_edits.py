@@ -1,0 +1,226 @@
+"""Owns `evokernel memory edit`, `pin`, `unpin` and `forget`: what people change by hand."""
+
+import json
+import tomllib
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.table import Table
+
+from evokernel.cli import memory_tables as tables
+from evokernel.cli import options
+from evokernel.cli.listing import show
+from evokernel.cli.memory_place import opened_at, print_json
+from evokernel.cli.memory_reasons import require_techniques
+from evokernel.cli.wording import counted
+from evokernel.errors import ConfigError
+from evokernel.memory.experience import Entry
+
+if TYPE_CHECKING:
+    from evokernel.memory.revision import Revision
+    from evokernel.memory.store import Memory
+    from evokernel.memory.withdrawal import Withdrawal
+
+FIELDS = ("summary", "techniques", "note")
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="As `memory list` shows it.")]
+Reason = Annotated[str, typer.Option(metavar="TEXT", help="Kept with the change.")]
+
+
+def edit(
+    id: Id,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="FIELD=VALUE",
+            help="Change summary, techniques (with commas) or note; without it $EDITOR opens.",
+        ),
+    ] = None,
+    reason: Reason = "by hand",
+    as_json: options.AsJson = False,
+    memory: options.MemoryPath = None,
+) -> None:
+    """Change summary, techniques or note of an experience; what it was stays in the journal.
+
+    Example: evokernel memory edit edit-0123456789ab --set "note=only for rows below 4096"
+    """
+    with opened_at(memory) as opened:
+        entry = opened.get(id)
+        values = dict(map(_split, changes)) if changes else _edited(entry)
+        revision = _revision(entry, values, opened)
+        if revision is not None:
+            entry = opened.revise(id, revision, reason)
+    if as_json:
+        print_json(tables.plain(entry))
+        return
+    if revision is None:
+        typer.echo(f"`{id}` stays as it is: nothing was changed")
+        return
+    typer.echo(
+        f"changed {', '.join(revision.changed())} of `{id}`; `memory show` has what was before"
+    )
+
+
+def pin(
+    id: Id,
+    reason: Reason = "pinned by hand",
+    as_json: options.AsJson = False,
+    memory: options.MemoryPath = None,
+) -> None:
+    """Want an experience in every pool that it fits into; upkeep never withdraws it.
+
+    Example: evokernel memory pin edit-0123456789ab --reason "our best trick"
+    """
+    with opened_at(memory) as opened:
+        entry = opened.pin(id, reason)
+    _tell_pin(entry, as_json)
+
+
+def unpin(
+    id: Id,
+    reason: Reason = "unpinned by hand",
+    as_json: options.AsJson = False,
+    memory: options.MemoryPath = None,
+) -> None:
+    """Treat a pinned experience as all others again.
+
+    Example: evokernel memory unpin edit-0123456789ab
+    """
+    with opened_at(memory) as opened:
+        entry = opened.unpin(id, reason)
+    _tell_pin(entry, as_json)
+
+
+def forget(
+    ids: Annotated[
+        list[str] | None, typer.Argument(metavar="ID...", help="What to forget.")
+    ] = None,
+    run: Annotated[
+        str | None, typer.Option(metavar="RUN", help="Everything that this run left behind.")
+    ] = None,
+    with_descendants: Annotated[
+        bool, typer.Option("--descendants", help="Also what they led to, save what is pinned.")
+    ] = False,
+    reason: Reason = "forgotten by hand",
+    is_meant: Annotated[
+        bool, typer.Option("--yes", help="Do it; without it nothing is changed.")
+    ] = False,
+    as_json: options.AsJson = False,
+    memory: options.MemoryPath = None,
+) -> None:
+    """Withdraw experiences for good; shows what would go unless `--yes` is given.
+
+    Example: evokernel memory forget edit-0123456789ab --descendants --reason "wrong on odd sizes"
+    """
+    if not ids and run is None:
+        raise ConfigError("`memory forget` expects ids of experiences, or `--run RUN`")
+    with opened_at(memory) as opened:
+        withdrawal = opened.withdrawal(ids or (), run, with_descendants)
+        entries = {id: opened.get(id) for id in _concerned(withdrawal)}
+        if is_meant:
+            opened.forget(withdrawal, reason)
+    if as_json:
+        print_json(
+            withdrawal.model_dump(mode="json")
+            | {"ids": list(withdrawal.ids), "is_done": is_meant, "reason": reason}
+        )
+        return
+    show(_fates(withdrawal, entries))
+    for id in withdrawal.gone:
+        typer.echo(f"`{id}` is withdrawn already")
+    number = counted(len(withdrawal.ids), "experience")
+    if is_meant:
+        typer.echo(f"{number} withdrawn; the journal keeps them")
+    else:
+        typer.echo(f"nothing was changed: with `--yes`, {number} would be withdrawn for good")
+
+
+def _split(change: str) -> tuple[str, str]:
+    field, equals, value = change.partition("=")
+    options.one_of("--set", FIELDS)(field.strip())
+    if not equals:
+        raise ConfigError(f"`--set {change}` expects `{field}=VALUE`")
+    return field.strip(), value.strip()
+
+
+def _edited(entry: Entry) -> dict[str, Any]:
+    """What the user makes of it in an editor.
+
+    Raises:
+        ConfigError: it is no TOML any more.
+    """
+    import click
+
+    experience = entry.experience
+    kept = {name: getattr(experience, name) for name in FIELDS}
+    lines = [
+        f"# {experience.id}: change these fields, save and close; as they are, nothing changes"
+    ]
+    lines += [f"{name} = {json.dumps(value, ensure_ascii=False)}" for name, value in kept.items()]
+    try:
+        text = click.edit("\n".join(lines) + "\n", extension=".toml")
+    except click.ClickException as error:
+        raise ConfigError(
+            f"no editor: {error.format_message()}; use `--set FIELD=VALUE`"
+        ) from error
+    try:
+        values = tomllib.loads(text) if text is not None else {}
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(
+            f"what the editor left is no TOML: {error}; nothing was changed"
+        ) from error
+    for name in values:
+        options.one_of("the field", FIELDS)(name)
+    return values
+
+
+def _revision(entry: Entry, values: dict[str, Any], opened: "Memory") -> "Revision | None":
+    """What differs from what is there, or None."""
+    from evokernel.memory.revision import Revision
+
+    if isinstance(names := values.get("techniques"), str):
+        values = values | {
+            "techniques": [name.strip() for name in names.split(",") if name.strip()]
+        }
+    differing = {
+        name: value
+        for name, value in values.items()
+        if _comparable(value) != _comparable(getattr(entry.experience, name))
+    }
+    if not differing:
+        return None
+    if "techniques" in differing:
+        seen = {use.technique for use in opened.techniques()}
+        require_techniques(tuple(differing["techniques"]), seen)
+    return Revision(**differing)
+
+
+def _comparable(value: Any) -> Any:
+    return value if isinstance(value, str) else list(value)
+
+
+def _tell_pin(entry: Entry, as_json: bool) -> None:
+    if as_json:
+        print_json(tables.plain(entry))
+    elif entry.is_pinned:
+        typer.echo(f"`{entry.experience.id}` is pinned: in every pool that it fits into")
+    else:
+        typer.echo(f"`{entry.experience.id}` is not pinned")
+
+
+def _concerned(withdrawal: "Withdrawal") -> list[str]:
+    return [*withdrawal.named, *(child.id for child in withdrawal.led_to)]
+
+
+def _fates(withdrawal: "Withdrawal", entries: dict[str, Entry]) -> Table:
+    table = Table("experience", "status", "why", "", box=None)
+    goes = set(withdrawal.ids)
+    why = {id: "named" for id in withdrawal.named}
+    for child in withdrawal.led_to:
+        how = "made from one of these" if child.via == "parent" else "one of these was shown then"
+        why[child.id] = f"{how}, {counted(child.depth, 'step')} on"
+    for id, entry in entries.items():
+        fate = "goes" if id in goes else "stays: pinned" if entry.is_pinned else "stays"
+        table.add_row(id, entry.status.value, why[id], fate)
+    return table

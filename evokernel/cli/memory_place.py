@@ -1,0 +1,38 @@
+"""Owns where the memory lies that a command was pointed at, and its JSON."""
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from evokernel.config import MemoryConfig, home
+
+if TYPE_CHECKING:
+    from evokernel.memory.store import Memory
+
+
+def path(memory: str | None) -> Path:
+    """The folder that `--memory` names, or the user's own."""
+    return Path(memory).expanduser() if memory else home() / "memory"
+
+
+def place(memory: str | None) -> str:
+    """The same for messages."""
+    return f"`{path(memory)}`"
+
+
+def opened_at(memory: str | None, to_repair: bool = False) -> "Memory":
+    """Open it; one that is not there is not made.
+
+    Raises:
+        StoreError: missing, damaged or locked.
+    """
+    from evokernel.memory.store import Memory
+
+    return Memory.open(MemoryConfig(path=path(memory)), create=False, to_repair=to_repair)
+
+
+def print_json(value: Any) -> None:
+    """Print plain values for programs."""
+    typer.echo(json.dumps(value, indent=2))

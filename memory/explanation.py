@@ -1,0 +1,219 @@
+"""Owns `Explanation`: why one step was shown what it was shown, as the journal tells it.
+
+Pool, values, chances and choices are those that were logged. What stood outside the pool is told
+from events up to the number that the retrieval logged, so that nothing is computed a second time
+that could come out differently.
+"""
+
+import difflib
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from evokernel.attempt import Stage
+from evokernel.errors import StoreError
+from evokernel.frozen import Frozen
+from evokernel.memory.experience import ExperienceStatus
+from evokernel.memory.journal import Journal
+from evokernel.memory.policies import PoolItem
+from evokernel.memory.shelf import Card
+
+EXAMPLES = 3
+"""Ids that are named of each group outside the pool, the newest."""
+
+
+class Asked(Frozen):
+    """The situation that memory was asked about, and what it must not answer with."""
+
+    family: str
+    fingerprint: str
+    bottleneck: str
+    techniques: tuple[str, ...]
+    exclude: tuple[str, ...]
+    """Ids that the step ruled out: what the start point itself left behind."""
+    holdout: tuple[str, ...]
+    """Fingerprints of tasks that are held out."""
+
+
+class Considered(Frozen):
+    """One experience of the pool."""
+
+    item: PoolItem
+    """As it was logged: similarity, value, visits, score, chance and what became of it."""
+    uncertainty: float | None
+    """Standard deviation of the value from the chance in its rewards, in units of their spread; at
+    most that for drafts. None before the first reward."""
+    propensity: float | None
+    """Chance with which it was put into its slot; None where it was not chosen."""
+    slot: int | None
+    """Place among what was shown, from 1."""
+    showings: int
+    """Steps in which it had been shown until then."""
+    rewards: tuple[float, ...]
+    """What those had earned until then, as computed, oldest first."""
+
+
+class Outside(Frozen):
+    """Experiences that were not in the pool for one reason."""
+
+    reason: str
+    count: int
+    examples: tuple[str, ...]
+
+
+class Explanation(Frozen):
+    """One retrieval with its reasons."""
+
+    step: str
+    task: str
+    stage: Stage
+    policy: str
+    parameters: dict[str, float]
+    bank_version: int
+    """Number of the last event that counted."""
+    seed: int
+    asked: Asked | None
+    """None for a retrieval of an older version, which did not log it."""
+    reward: float | None
+    """What the step earned, as computed; None where it was not charged or has not ended."""
+    pool: tuple[Considered, ...]
+    """Most similar first."""
+    outside: tuple[Outside, ...]
+    reasons: dict[str, str]
+    """Why each experience outside the pool was there, by id."""
+
+
+def explain(journal: Journal, cards: Mapping[str, Card], step: str) -> Explanation:
+    """Gather what the journal knows of one retrieval.
+
+    Raises:
+        StoreError: no such step; names the nearest.
+    """
+    row = journal.retrieval(step)
+    if row is None:
+        raise StoreError(_unknown(journal, step))
+    asked = journal.asked(step)
+    about = Asked.model_validate_json(asked) if asked else None
+    pool = [PoolItem(**item) for item in json.loads(row["pool"])]
+    reasons = _reasons(journal, cards, row, pool, about)
+    rewards = journal.rewards_after(0)
+    return Explanation(
+        **{name: row[name] for name in ("step", "task", "stage", "policy", "bank_version", "seed")},
+        parameters=json.loads(row["parameters"]),
+        asked=about,
+        reward=next((event.value for event in rewards if event.step == step), None),
+        pool=_considered(journal, row, pool),
+        outside=_groups(reasons),
+        reasons=reasons,
+    )
+
+
+def uncertainty(alpha: float, visits: int) -> float | None:
+    """Standard deviation of a value after so many rewards of spread 1.
+
+    Q is an average of the rewards with weights alpha (1 - alpha)^k; the squares of the weights add
+    up to alpha / (2 - alpha) (1 - (1 - alpha)^2n).
+    """
+    if not visits:
+        return None
+    return math.sqrt(alpha / (2 - alpha) * (1 - (1 - alpha) ** (2 * visits)))
+
+
+def _considered(journal: Journal, row: Mapping[str, Any], pool: list[PoolItem]) -> Any:
+    chosen = {choice["id"]: (n, choice) for n, choice in enumerate(json.loads(row["chosen"]), 1)}
+    showings, rewards = _evidence(journal, row["bank_version"], {item.id for item in pool})
+    alpha = json.loads(row["parameters"])["alpha"]
+    return tuple(
+        Considered(
+            item=item,
+            uncertainty=uncertainty(alpha, item.n),
+            propensity=chosen[item.id][1]["propensity"] if item.id in chosen else None,
+            slot=chosen[item.id][0] if item.id in chosen else None,
+            showings=showings.get(item.id, 0),
+            rewards=tuple(rewards.get(item.id, ())),
+        )
+        for item in pool
+    )
+
+
+def _evidence(
+    journal: Journal, upto: int, ids: set[str]
+) -> tuple[dict[str, int], dict[str, list[float]]]:
+    """How often each was shown, and what that earned, up to one event."""
+    showings: dict[str, int] = {}
+    rewards: dict[str, list[float]] = {}
+    for head in journal.retrieval_heads():
+        for id in {choice["id"] for choice in json.loads(head.chosen)} & ids:
+            showings[id] = showings.get(id, 0) + (head.seq <= upto)
+    for event in journal.rewards_after(0):
+        for id in ids.intersection(event.shown) if event.seq <= upto else ():
+            rewards.setdefault(id, []).append(event.value)
+    return showings, rewards
+
+
+def _reasons(
+    journal: Journal,
+    cards: Mapping[str, Card],
+    row: Mapping[str, Any],
+    pool: list[PoolItem],
+    asked: Asked | None,
+) -> dict[str, str]:
+    inside = {item.id for item in pool}
+    statuses = journal.statuses_upto(row["bank_version"])
+    parameters = json.loads(row["parameters"])
+    is_full = len(pool) >= parameters["slots"] * parameters["pool_factor"]
+    rest = _rest(is_full, pool, parameters["gate"], asked)
+    return {
+        card.id: _hidden(card, statuses[card.id], row, asked) or rest
+        for card in cards.values()
+        if card.seq <= row["bank_version"] and card.id not in inside
+    }
+
+
+def _hidden(
+    card: Card, status: ExperienceStatus, row: Mapping[str, Any], asked: Asked | None
+) -> str:
+    """The hard filter that hid it, or nothing."""
+    if card.backend not in {row["backend"], "neutral"}:
+        return f"not for the backend `{row['backend']}`"
+    if card.kind == "api":
+        return "looked up by exact name only"
+    if status is ExperienceStatus.TOMBSTONE:
+        return "withdrawn"
+    if status is ExperienceStatus.SUSPECT:
+        return "suspect: not confirmed in fresh processes"
+    if status is ExperienceStatus.QUARANTINE and card.run != row["run"]:
+        return "in quarantine, from another run"
+    if asked and card.fingerprint in asked.holdout:
+        return "its task was held out"
+    if asked and card.id in asked.exclude:
+        return "excluded: it is the start point itself"
+    return ""
+
+
+def _rest(is_full: bool, pool: list[PoolItem], gate: float, asked: Asked | None) -> str:
+    """Why something is outside that no filter hid: the pool took the most similar ones."""
+    if is_full:
+        least = min(item.similarity for item in pool)
+        reason = f"less similar than all in the full pool, which goes down to {least:.2f}"
+    else:
+        reason = f"below the gate: similarity under {gate:.3g}"
+    return reason if asked else f"{reason}, or held out or excluded, which was not logged then"
+
+
+def _groups(reasons: Mapping[str, str]) -> tuple[Outside, ...]:
+    groups: dict[str, list[str]] = {}
+    for id, reason in reasons.items():
+        groups.setdefault(reason, []).append(id)
+    return tuple(
+        Outside(reason=reason, count=len(ids), examples=tuple(reversed(ids[-EXAMPLES:])))
+        for reason, ids in sorted(groups.items(), key=lambda group: -len(group[1]))
+    )
+
+
+def _unknown(journal: Journal, step: str) -> str:
+    known = [head.step for head in journal.retrieval_heads()]
+    near = difflib.get_close_matches(step, known, n=1, cutoff=0.4)
+    hint = f"the nearest is `{near[0]}`" if near else "a run with memory makes some"
+    return f"no retrieval for the step `{step}` in the memory `{journal.label}`: {hint}"

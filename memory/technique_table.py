@@ -1,0 +1,163 @@
+"""Owns what each technique has been worth: how often tried, how often right, and its gain."""
+
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean, stdev
+
+from evokernel.attempt import Stage
+from evokernel.evaluation import Interval
+from evokernel.frozen import Frozen
+from evokernel.memory.experience import Entry, Experience, ExperienceStatus
+from evokernel.memory.values import Values
+
+STUDENT = (
+    *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
+    *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
+    *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
+)
+"""97.5 % points of Student's t for 1 to 30 degrees of freedom; beyond, the normal's 1.96."""
+
+
+class TechniqueUse(Frozen):
+    """One technique, over everything or in one group of tasks."""
+
+    technique: str
+    family: str | None = None
+    """Family of the tasks; None for all."""
+    bottleneck: str | None = None
+    """What bound the start points; None for all."""
+    attempts: int = 0
+    """Judged candidates that applied it."""
+    feasible: int = 0
+    """Those of them that passed."""
+    edits: int = 0
+    """Edits that brought it in or took it out, with both sides measured."""
+    gain: Interval | None = None
+    """How many times as fast a kernel is with it, a geometric mean with its 95 % interval over the
+    edits (an edit that took it out counts the other way round); without width for a single edit."""
+    q: dict[Stage, float] = {}
+    """Mean value per stage of the experiences that carry it and have a value."""
+    valued: int = 0
+    """Experiences that carry it and have a value."""
+
+    @property
+    def share(self) -> float | None:
+        """Feasible share of the attempts; None without any."""
+        return self.feasible / self.attempts if self.attempts else None
+
+
+def technique_table(
+    entries: Sequence[Entry],
+    values: Values,
+    names: Iterable[str] = (),
+    by: frozenset[str] = frozenset(),
+    only: str | None = None,
+) -> tuple[TechniqueUse, ...]:
+    """What each technique has been worth.
+
+    What was withdrawn or not confirmed is left out. An edit that changed several techniques counts
+    for each of them: their gains cannot be told apart.
+
+    Args:
+        entries: All experiences, in any order.
+        values: Their values.
+        names: Techniques that are listed even where nothing is known of them.
+        by: What divides the table: `family`, `bottleneck`, both or nothing.
+        only: Count what goes with this bottleneck only.
+    """
+    shown = {ExperienceStatus.ACTIVE, ExperienceStatus.QUARANTINE}
+    known = [entry.experience for entry in entries if entry.status in shown]
+    kernels = {
+        (e.origin.run, e.origin.candidate): e for e in known if e.kind in {"kernel", "lesson"}
+    }
+    tallies: defaultdict[tuple[str, str | None, str | None], _Tally] = defaultdict(_Tally)
+    for experience in known:
+        parent = _parent(experience, kernels)
+        bottleneck = (parent or experience).bottleneck
+        for technique in experience.techniques if only in {None, bottleneck} else ():
+            group = (
+                experience.family if "family" in by else None,
+                bottleneck if "bottleneck" in by else None,
+            )
+            tallies[technique, *group].take(technique, experience, parent, kernels, values)
+    seen = {technique for technique, _, _ in tallies}
+    unseen = [TechniqueUse(technique=name) for name in names if name not in seen]
+    used = [_use(key, tally) for key, tally in tallies.items()]
+    used.sort(
+        key=lambda use: (-use.attempts, use.technique, use.family or "", use.bottleneck or "")
+    )
+    return (*used, *unseen)
+
+
+class _Tally:
+    """What is counted for one line."""
+
+    def __init__(self) -> None:
+        self.attempts = 0
+        self.feasible = 0
+        self.gains: list[float] = []
+        self.values: defaultdict[Stage, list[float]] = defaultdict(list)
+        self.valued = 0
+
+    def take(
+        self,
+        technique: str,
+        experience: Experience,
+        parent: Experience | None,
+        kernels: Mapping[tuple[str, str], Experience],
+        values: Values,
+    ) -> None:
+        if experience.kind in {"kernel", "lesson"}:  # every judged candidate left one of the two
+            self.attempts += 1
+            self.feasible += experience.kind == "kernel"
+        if experience.kind == "edit" and parent is not None:
+            child = kernels.get((experience.origin.run, experience.origin.candidate))
+            self._take_gain(technique, experience, parent, child)
+        visited = [stage for stage in Stage if values.of(experience.id, stage).visits]
+        self.valued += bool(visited)
+        for stage in visited:
+            self.values[stage].append(values.of(experience.id, stage).q)
+
+    def _take_gain(
+        self, technique: str, edit: Experience, parent: Experience, child: Experience | None
+    ) -> None:
+        ratio = edit.measurement.speedup
+        if ratio is None or child is None or ratio.value <= 0:
+            return
+        is_in, was_in = technique in child.techniques, technique in parent.techniques
+        if is_in != was_in:  # both: only a parameter of it changed
+            self.gains.append(math.log(ratio.value) * (1 if is_in else -1))
+
+
+def _use(key: tuple[str, str | None, str | None], tally: _Tally) -> TechniqueUse:
+    technique, family, bottleneck = key
+    return TechniqueUse(
+        technique=technique,
+        family=family,
+        bottleneck=bottleneck,
+        attempts=tally.attempts,
+        feasible=tally.feasible,
+        edits=len(tally.gains),
+        gain=_interval(tally.gains),
+        q={stage: fmean(qs) for stage, qs in tally.values.items()},
+        valued=tally.valued,
+    )
+
+
+def _interval(logs: list[float]) -> Interval | None:
+    if not logs:
+        return None
+    count, middle, width = len(logs), fmean(logs), 0.0
+    if count > 1:
+        quantile = STUDENT[count - 2] if count - 2 < len(STUDENT) else 1.96
+        width = quantile * stdev(logs) / math.sqrt(count)
+    low, high = math.exp(middle - width), math.exp(middle + width)
+    return Interval(value=math.exp(middle), low=low, high=high)
+
+
+def _parent(
+    experience: Experience, kernels: Mapping[tuple[str, str], Experience]
+) -> Experience | None:
+    origin = experience.origin
+    return kernels.get((origin.run, origin.parents[0])) if origin.parents else None
