@@ -3,6 +3,7 @@
 import time
 from typing import Any, Protocol
 
+from evokernel.attempt import Attempt
 from evokernel.config import RunConfig
 from evokernel.evaluation import Promotion
 from evokernel.frozen import Frozen
@@ -70,3 +71,19 @@ class Batch(Frozen):
     """`promotions/<n>.json`: the answers to the claims that were looked at again together."""
 
     answers: tuple[Promotion, ...]
+
+
+def lead(attempt: Attempt, second_look: Promotion | None) -> float | None:
+    """How many times faster than eager, or None for a kernel that cannot be the best.
+
+    The fresh processes of a promotion count more than the first measurement, which picked the
+    winner and so flatters it; a ratio of alternating times compares different hours better than two
+    medians.
+    """
+    timing = attempt.evaluation.timing
+    if timing is None or (second_look and not second_look.holds):
+        return None
+    if second_look and second_look.ratio:
+        return second_look.ratio.value
+    speedup = timing.against("eager")
+    return speedup.ratio.value if speedup else 1 / timing.median_ms

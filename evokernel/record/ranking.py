@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from evokernel.attempt import Attempt
 from evokernel.evaluation import Promotion
+from evokernel.record.entries import lead
 
 
 class Ranking:
@@ -21,24 +22,8 @@ class Ranking:
     def take_in(self, attempts: Sequence[Attempt]) -> None:
         """Compare what has been added since the last time; `attempts` is all of them, in order."""
         for attempt in attempts[self._seen :]:
-            ratio = _lead(attempt, self._second_look.get(attempt.proposal.candidate.sha))
+            ratio = lead(attempt, self._second_look.get(attempt.proposal.candidate.sha))
             # The first of equals: an attempt that repeats another one's source changes nothing.
             if ratio and ratio > self._lead:
                 self.best, self._lead = attempt, ratio
         self._seen = len(attempts)
-
-
-def _lead(attempt: Attempt, second_look: Promotion | None) -> float | None:
-    """How many times faster than eager, or None for a kernel that cannot be the best.
-
-    The fresh processes of a promotion count more than the first measurement, which picked the
-    winner and so flatters it; a ratio of alternating times compares different hours better than two
-    medians.
-    """
-    timing = attempt.evaluation.timing
-    if timing is None or (second_look and not second_look.holds):
-        return None
-    if second_look and second_look.ratio:
-        return second_look.ratio.value
-    speedup = timing.against("eager")
-    return speedup.ratio.value if speedup else 1 / timing.median_ms
