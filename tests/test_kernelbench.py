@@ -5,8 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from evokernel.attempt import Candidate, Stage
+from evokernel.errors import NoTemplate
 from evokernel.opgraph import OpGraph, capture
 from evokernel.program import Program
+from evokernel.proposers import Request
+from evokernel.proposers.templates import TemplateProposer
 from evokernel.task import Task
 
 FOLDER = Path(__file__).parent / "kernelbench"
@@ -14,6 +18,27 @@ PROBLEMS = {
     f"{file.parent.name}/{file.stem}": file for file in sorted(FOLDER.glob("level[12]/*.py"))
 }
 """Written by us after the operator lists of KernelBench's levels 1 and 2, numbers included."""
+
+NO_TEMPLATE = frozenset(
+    [
+        "level1/12_diagonal_matmul",
+        "level1/14_upper_triangular_matmul",
+        "level1/15_lower_triangular_matmul",
+        "level1/33_batch_norm",
+        "level1/57_conv_transpose2d",
+        "level2/33_gemm_scale_batch_norm",
+        "level2/41_gemm_batch_norm_gelu_relu",
+        "level2/51_gemm_subtract_mean_logsumexp_gelu_residual",
+        "level2/52_conv2d_activation_batch_norm",
+        "level2/55_matmul_max_pool_sum_scale",
+        "level2/6_conv3d_softmax_max_pool_max_pool",
+        "level2/75_gemm_group_norm_min_bias",
+        "level2/84_gemm_batch_norm_scaling_softmax",
+        "level2/97_matmul_batch_norm_bias_divide_swish",
+        "level2/98_matmul_avg_pool_gelu_scale_max",
+    ]
+)
+"""Problems for which the templates need not write a draft; `benchmarks/coverage.py` says why."""
 
 
 @cache
@@ -41,3 +66,35 @@ def test_a_problem_runs_and_is_captured(name: str):
     assert graph(name).source == "export"
     assert graph(name).family != "other"
     assert graph(name).min_bytes < 10e6
+
+
+def draft(task: Task, operators: OpGraph) -> Candidate:
+    """The first draft; nothing is compiled but the Python around the kernel."""
+    request = Request(
+        task=task, graph=operators, backend="cpp", stage=Stage.DRAFT, step="first", seed=0
+    )
+    candidate = TemplateProposer().propose(request).candidate
+    compile(candidate.source, task.name, "exec")
+    return candidate
+
+
+@pytest.mark.parametrize("name", Task.names())
+def test_templates_draft_every_built_in_task(name: str):
+    task = Task.load(name)
+    assert "cpp_module(" in draft(task, capture(task.program())).source
+
+
+@pytest.mark.parametrize("name", [name for name in PROBLEMS if name not in NO_TEMPLATE])
+def test_templates_draft_the_other_problems(name: str):
+    assert "cpp_module(" in draft(program(name).task, graph(name)).source
+
+
+def test_what_is_not_covered_is_refused_in_words():
+    assert set(PROBLEMS) >= NO_TEMPLATE
+    refused = []
+    for name in sorted(NO_TEMPLATE):
+        try:
+            TemplateProposer().check(program(name).task, graph(name), "cpp")
+        except NoTemplate as why:
+            refused.append(str(why))
+    assert all("There is no template for `" in why for why in refused)
