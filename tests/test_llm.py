@@ -41,6 +41,7 @@ from evokernel.testing import (
     fake_kernel,
     fake_task,
 )
+from evokernel.testing.replay import ReplayEvaluator
 
 TASK = fake_task()
 KEY = "secret-key-0123456789"
@@ -397,3 +398,78 @@ def test_run_whose_model_fails_is_kept_and_goes_on(run):
         assert len(server.requests) == 4
     assert result.best.median_ms == 2.0
     assert result.spending.calls == 3
+
+
+# -- a recorded conversation -----------------------------------------------------------------------
+
+RECORDED = RunRecord.open(Path(__file__).parent / "data" / "conversation")
+"""A real run, less what it would not need: its replies were written from the prompts alone, its
+kernels were compiled, checked and timed. Here a server gives the replies again, and the workflow
+goes over them with the recorded verdicts."""
+
+
+@pytest.fixture(scope="module")
+def replayed(tmp_path_factory) -> tuple[RunResult, ChatServer]:
+    """The run carried out again, and the server that it talked to."""
+    given = RECORDED.config
+    with ChatServer(*(attempt.proposal.reply for attempt in RECORDED.attempts())) as server:
+        config = RunConfig(
+            task="rms_norm",
+            proposer=given.proposer,
+            model=ModelConfig(base_url=server.url),
+            runs=tmp_path_factory.mktemp("runs"),
+            budget=given.budget,
+            search=given.search,
+            memory=given.memory,
+        )
+        result = optimize(
+            RECORDED.task(), config, evaluator=ReplayEvaluator(RECORDED), graph=RECORDED.graph()
+        )
+    return result, server
+
+
+def test_conversation_leads_to_the_same_kernel_again(replayed):
+    result, server = replayed
+    assert len(server.requests) == len(RECORDED.attempts())
+    best = RECORDED.best()
+    assert result.best.proposal.candidate == best.proposal.candidate
+    assert result.best.median_ms == best.median_ms
+    assert result.second_look.holds
+    assert result.second_look.ratio.low > 1.01
+    assert result.speedup("eager").low > 1.01
+
+
+def test_every_step_is_what_it_was(replayed):
+    again = RunRecord.open(replayed[0].path)
+    for now, then in zip(again.attempts(), RECORDED.attempts(), strict=True):
+        assert now.proposal.candidate == then.proposal.candidate
+        assert now.proposal.fault == then.proposal.fault
+        assert now.proposal.techniques == then.proposal.techniques
+        assert now.proposal.stage == then.proposal.stage
+        assert now.evaluation == then.evaluation
+
+
+def test_prompts_hold_what_the_steps_before_them_found(replayed):
+    result, server = replayed
+    attempts = RunRecord.open(result.path).attempts()
+    by_sha = {attempt.proposal.candidate.sha: attempt for attempt in attempts}
+    for index, attempt in enumerate(attempts):
+        prompt = server.prompt(index)
+        assert RECORDED.task().source.strip() in prompt
+        for parent in (by_sha[sha] for sha in attempt.proposal.parents):
+            assert parent.proposal.candidate.source.strip() in prompt
+            assert f"takes {parent.median_ms:.3f} ms a call" in prompt
+
+
+def test_record_shows_the_model_and_its_cost(replayed):
+    spent = replayed[0].spending
+    assert spent.calls == len(RECORDED.attempts())
+    assert spent.unpriced == spent.calls
+    assert spent.in_words().endswith("price unknown")
+
+
+def test_recording_names_no_place_of_the_machine_it_was_made_on():
+    for file in RECORDED.path.rglob("*"):
+        if file.is_file():
+            assert not {"/root", "/work", "/tmp", "/home"} & set(file.read_text().split('"'))
+            assert "/tmp/" not in file.read_text()
