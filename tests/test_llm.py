@@ -403,9 +403,9 @@ def test_run_whose_model_fails_is_kept_and_goes_on(run):
 # -- a recorded conversation -----------------------------------------------------------------------
 
 RECORDED = RunRecord.open(Path(__file__).parent / "data" / "conversation")
-"""A real run, less what it would not need: its replies were written from the prompts alone, its
-kernels were compiled, checked and timed. Here a server gives the replies again, and the workflow
-goes over them with the recorded verdicts."""
+"""A real run, less what it would not need: a language model wrote the replies, the kernels were
+compiled, checked and timed. Here a server gives the replies again, and the workflow goes over them
+with the recorded verdicts."""
 
 
 @pytest.fixture(scope="module")
