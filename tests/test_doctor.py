@@ -2,12 +2,16 @@
 
 import json
 import os
+import re
+import tomllib
+from pathlib import Path
 
 import pytest
 
 from evokernel.cli import main
 from evokernel.config import MemoryConfig
 from evokernel.doctor import CHECKS
+from evokernel.doctor.software import NEEDED
 from evokernel.memory import Memory
 
 SECRET = "sk-never-to-be-seen-0123456789"
@@ -172,6 +176,12 @@ def test_crash_is_a_finding(found, monkeypatch, tmp_path):
     code, rows = found("torch")
     assert code == 1
     assert "was killed by SIGILL" in rows["torch"]["found"]
+
+
+def test_needed_packages_are_among_those_that_the_build_asks_for():
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())
+    names = {re.match(r"[\w-]+", line)[0] for line in project["project"]["dependencies"]}
+    assert set(NEEDED) <= names
 
 
 def test_unknown_check_is_wrong_usage(doctor):

@@ -7,10 +7,15 @@ import sys
 from collections.abc import Iterator
 
 from evokernel import __version__
-from evokernel.doctor.finding import Facts, Finding, Settings
+from evokernel.doctor.finding import Finding, Settings
 from evokernel.doctor.probe import ChromaFacts, CompilerFacts, ProbeFailed, TorchFacts, ask
 
 DISTRIBUTION = "evokernel-agent"
+NEEDED = (
+    *("torch", "numpy", "pydantic", "typer", "rich"),
+    *("sqlalchemy", "langgraph", "langgraph-checkpoint-sqlite"),
+)
+"""What no run can do without, known also where EvoKernel was copied and not installed."""
 _DEVELOPERS = "dev"
 _INSTALL = "in the checkout, `.venv/bin/pip install -c constraints.txt -e '.{extra}'` installs {it}"
 
@@ -31,31 +36,19 @@ def python(settings: Settings) -> Finding:
 
 
 def packages(settings: Settings) -> Finding:
-    """Whether every package that EvoKernel cannot do without is installed."""
-    names = [name for name, extra in _requirements() if not extra]
-    known = {name: installed(name) for name in names}
-    gone = [name for name, version in known.items() if version is None]
-    facts: Facts = {
-        "missing": tuple(gone),
-        "installed": tuple(f"{n} {v}" for n, v in known.items() if v),
-    }
-    if not names:
-        return Finding(
-            name="packages",
-            state="warning",
-            found=f"`{DISTRIBUTION}` is not installed, so that what it needs is not known",
-            advice=_INSTALL.format(extra="", it="it with what it needs"),
-            facts=facts,
-        )
+    """Whether the packages that EvoKernel asks for are installed."""
+    others = {name for extra, name in _requirements() if not extra}
+    known = {name: installed(name) for name in (*NEEDED, *sorted(others - set(NEEDED)))}
+    gone = tuple(name for name, version in known.items() if version is None)
+    there = tuple(f"{name} {version}" for name, version in known.items() if version)
+    is_stopped = bool(set(gone) & set(NEEDED))
     return Finding(
         name="packages",
-        state="missing" if gone else "ok",
-        found=f"missing: {', '.join(gone)}"
-        if gone
-        else f"all {len(names)} that are needed are installed",
+        state="missing" if is_stopped else "warning" if gone else "ok",
+        found=f"missing: {', '.join(gone)}" if gone else f"all {len(known)} are installed",
         advice=_INSTALL.format(extra="", it="what is missing") if gone else "",
         is_required=True,
-        facts=facts,
+        facts={"installed": there, "missing": gone},
     )
 
 
@@ -133,8 +126,8 @@ def chroma(settings: Settings) -> Finding:
 def extras(settings: Settings) -> Finding:
     """Which optional parts are installed."""
     wanted: dict[str, list[str]] = {}
-    for name, extra in _requirements():
-        if extra and extra != _DEVELOPERS:
+    for extra, name in _requirements():
+        if extra not in {"", _DEVELOPERS}:
             wanted.setdefault(extra, []).append(name)
     gone = {extra: [n for n in names if not installed(n)] for extra, names in wanted.items()}
     there = [extra for extra, missing in gone.items() if not missing]
@@ -142,7 +135,8 @@ def extras(settings: Settings) -> Finding:
     return Finding(
         name="extras",
         state="missing" if told else "ok",
-        found="; ".join([*(f"{extra} installed" for extra in there), *told]) or "there are none",
+        found="; ".join([*(f"{extra} installed" for extra in there), *told])
+        or "not known: not installed",
         advice=f"only where you want them: {_INSTALL.format(extra='[NAME]', it='one')}"
         if told
         else "",
@@ -175,7 +169,7 @@ def installed(name: str) -> str | None:
 
 
 def _requirements() -> Iterator[tuple[str, str]]:
-    """Name and extra (or nothing) of every distribution that ours asks for."""
+    """Extra (or nothing) and name of every distribution that ours asks for."""
     try:
         lines = importlib.metadata.requires(DISTRIBUTION) or []
     except importlib.metadata.PackageNotFoundError:
@@ -184,4 +178,4 @@ def _requirements() -> Iterator[tuple[str, str]]:
         name = re.match(r"[\w.-]+", line)
         extra = re.search(r"extra\s*==\s*[\"']([\w-]+)", line)
         if name:
-            yield name[0], extra[1] if extra else ""
+            yield extra[1] if extra else "", name[0]
