@@ -38,3 +38,21 @@ def isolated(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monke
     monkeypatch.setenv("EVOKERNEL_HOME", str(tmp_path_factory.mktemp("evokernel-home")))
     for name in [name for name in os.environ if name.endswith("_API_KEY")]:
         monkeypatch.delenv(name)
+
+
+@pytest.fixture(scope="session")
+def warm_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One cache for the whole session and its processes: measured peaks, kernels, torch.compile's.
+
+    All of it is addressed by what it was made from, so that tests do not see each other in it.
+    """
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "warm-cache"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.fixture
+def warm(isolated: None, warm_cache: Path) -> None:
+    """Let `$EVOKERNEL_HOME` have that cache; its memory stays the test's own."""
+    Path(os.environ["EVOKERNEL_HOME"], "cache").symlink_to(warm_cache)

@@ -308,6 +308,7 @@ def without_network() -> list[str]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+@pytest.mark.usefixtures("warm")
 def test_run_without_network_is_interrupted_resumed_and_its_kernel_used(tmp_path):
     cut = without_network()
     (tmp_path / "small.py").write_text(SMALL)

@@ -1,4 +1,8 @@
-"""The real command line, with real kernels: killed and resumed, and twice at once on one memory."""
+"""Real processes with real kernels: killed and resumed, and two at once on one memory.
+
+Runs begin in Python where they are to have one baseline only: torch.compile would make each of a
+dozen processes wait for half a minute. The command with both is run in tests/test_cli_run.py.
+"""
 
 import json
 import os
@@ -10,11 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from evokernel.config import MemoryConfig
+from evokernel.config import BenchConfig, Budget, MemoryConfig, RunConfig, SearchConfig
 from evokernel.memory.store import Memory
 from evokernel.record import RunRecord
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.usefixtures("warm")]
 
 TASK = '''"""Doubles every element and adds one."""
 
@@ -45,6 +49,10 @@ def watch(event, given):
     is_over = is_named  # the next event of any kind comes after the rename
 if file:
     sys.addaudithook(watch)
+if sys.argv[3] == "begin":
+    from evokernel import RunConfig, optimize
+    config = RunConfig.model_validate_json(sys.argv[4])
+    sys.exit(optimize(config.task, config).best is None)
 sys.argv = ["evokernel", *sys.argv[3:]]
 from evokernel.cli import main
 sys.exit(main())
@@ -53,7 +61,6 @@ sys.exit(main())
 # tests/test_resume.py kills at every node, with fakes; here each process has to start for real.
 KILLS = [
     ("attempts/001/evaluation.json", "before"),
-    ("attempts/001/attempt.json", "before"),
     ("attempts/002/evaluation.json", "after"),
     ("promotions/001.json", "after"),
 ]
@@ -70,18 +77,16 @@ class Bench:
     def command(self, *words: str, file: str = "", when: str = "") -> list[str]:
         return [sys.executable, "-c", DEADLY, file, when, *words]
 
-    def start(self, runs: str = "runs", attempts: int = 2) -> list[str]:
-        options = [
-            "--attempts",
-            str(attempts),
-            "--width",
-            "1",
-            "--quick",
-            "--runs-dir",
-            runs,
-            "--json",
-        ]
-        return ["run", "double.py", *options, "--memory", str(self.memory)]
+    def begin(self, runs: str = "runs", attempts: int = 2) -> list[str]:
+        config = RunConfig(
+            task="double.py",
+            runs=Path(runs),
+            budget=Budget(attempts=attempts),
+            search=SearchConfig(width=1),
+            memory=MemoryConfig(path=self.memory),
+            bench=BenchConfig(measurement="quick", baselines=("eager",)),
+        )
+        return ["begin", config.model_dump_json()]
 
     def call(self, words: list[str], file: str = "", when: str = "") -> subprocess.CompletedProcess:
         command = self.command(*words, file=file, when=when)
@@ -90,9 +95,9 @@ class Bench:
         )
 
 
-def test_killed_command_goes_on_as_if_it_never_was(tmp_path):
+def test_killed_run_goes_on_as_if_it_never_was(tmp_path):
     bench = Bench(tmp_path)
-    words = bench.start()
+    words = bench.begin()
     for file, when in KILLS:
         done = bench.call(words, file, when)
         assert done.returncode == -signal.SIGKILL, (file, when, done.stderr)
@@ -119,11 +124,11 @@ def no_process_mentions(text: str) -> bool:
     return text not in found.stdout
 
 
-def test_two_commands_share_a_memory(tmp_path):
+def test_two_runs_share_a_memory(tmp_path):
     bench = Bench(tmp_path)
     running = [
         subprocess.Popen(
-            bench.command(*bench.start(runs, attempts=1)),
+            bench.command(*bench.begin(runs, attempts=1)),
             cwd=tmp_path,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -146,7 +151,7 @@ def test_two_commands_share_a_memory(tmp_path):
 def test_stopped_command_says_how_to_go_on(tmp_path):
     bench = Bench(tmp_path)
     process = subprocess.Popen(
-        bench.command(*bench.start()),
+        bench.command("run", "double.py", "--quick", "--json"),
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
