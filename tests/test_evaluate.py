@@ -5,6 +5,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -194,12 +195,12 @@ def task(tmp_path_factory: pytest.TempPathFactory) -> Task:
 
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory: pytest.TempPathFactory) -> BenchConfig:
+def config(warm_cache: Path) -> BenchConfig:
     return BenchConfig(
         measurement="quick",
         contract="library_allowed",
         baselines=("eager",),
-        cache=tmp_path_factory.mktemp("cache"),
+        cache=warm_cache,
         compile_s=60,
     )
 
@@ -302,7 +303,7 @@ def test_promotion_looks_again_in_fresh_processes(evaluator):
 
 
 def test_promotion_goes_on_without_the_kernel_that_breaks_a_round(evaluator):
-    late = "self.calls += 1\nif self.calls > 20:\n    os._exit(3)\n" + LIBRARY
+    late = "self.calls += 1\nif self.calls > 5:\n    os._exit(3)\n" + LIBRARY
     crashing = module(late + "return y", "import os", "self.calls = 0")
     claims = tuple(
         Claim(candidate=candidate, parent=None, kind="kernel")
@@ -443,6 +444,7 @@ def get_inputs():
         assert bad.status is Status.WRONG_VALUES, bad.reason
 
 
+@pytest.mark.usefixtures("warm")
 def test_the_command_prints_five_answers(tmp_path, capsys):
     path, candidate = tmp_path / "task.py", tmp_path / "kernel.py"
     path.write_text(TASK)
