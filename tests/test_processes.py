@@ -60,18 +60,18 @@ class Place:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
-    yield from _place(tmp_path_factory, "full")
+def place(tmp_path_factory: pytest.TempPathFactory, warm_cache: Path) -> Iterator[Place]:
+    yield from _place(tmp_path_factory, warm_cache, "full")
 
 
 @pytest.fixture(scope="module")
-def basic(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
+def basic(tmp_path_factory: pytest.TempPathFactory, warm_cache: Path) -> Iterator[Place]:
     """As in a container that permits no namespaces."""
-    yield from _place(tmp_path_factory, "basic")
+    yield from _place(tmp_path_factory, warm_cache, "basic")
 
 
-def _place(factory: pytest.TempPathFactory, isolation: str) -> Iterator[Place]:
-    base, cache = factory.mktemp("scratch"), factory.mktemp("cache")
+def _place(factory: pytest.TempPathFactory, cache: Path, isolation: str) -> Iterator[Place]:
+    base = factory.mktemp("scratch")
     with WorkerPool(cache=cache, isolation=isolation, base=base) as pool:
         yield Place(pool, base, cache, isolation)
 
