@@ -144,7 +144,8 @@ void truths(const bool* x, bool* y) {
 }
 void scanned(const float* x, float* y) {
   const V v = load(x);
-  store(y, scan_sum(v)), store(y + LANES, scan_prod(v));
+  double product = 1.0;
+  store(y, scan_sum(v)), store(y + LANES, running_product(product, v));
   store(y + 2 * LANES, scan_max(v)), store(y + 3 * LANES, scan_min(v));
   y[4 * LANES] = last(v);
 }
@@ -228,7 +229,7 @@ def test_short_functions_are_accurate_away_from_the_ends(name: str, module: CppM
     size = expected.abs()
     limit = ulps * 2.0 ** (torch.floor(torch.log2(size.clamp(min=NORMAL))) - 23)
     if name == "gelu_short":  # a rational function, as good as its comment says
-        limit = limit.maximum(torch.where(x.abs() < 1.5, 3.2e-7, 1.4e-6))
+        limit = limit.maximum(torch.where(x.abs() < 1.5, 4e-7, 1.5e-6))
     if name == "gelu_tanh_short":  # its exponential overflows where the result is next to nothing
         limit = limit.maximum(torch.where(size < 1e-6, 2e-5 * size + 1e-36, 0.0))
     worst = (result.double() - expected).abs() / limit

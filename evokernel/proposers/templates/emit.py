@@ -292,6 +292,9 @@ class _Writer:
             self._lines.append(f"{carry} = {both};")
             self._declare(index, f"narrow({carry})" if kind == "double" else carry)
             return
+        if value.op == "prod":
+            self._declare(index, f"running_product({carry}, {arg})")
+            return
         inner = f"{value.name}_run"
         self._lines.append(f"const V {inner} = scan_{value.op}({arg});")
         before = f"V(static_cast<float>({carry}))"

@@ -58,8 +58,13 @@ def _scans(program: Program) -> tuple[Choice, ...]:
 
 
 def can_begin_in_the_middle(program: Program) -> bool:
-    """Whether there are scans, none of which needs another one."""
+    """Whether there are scans, none of which needs another one or multiplies.
+
+    Products in another order meet infinities with what underflowed elsewhere.
+    """
     scans = [i for i, v in enumerate(program.values) if isinstance(v, Scan)]
+    if any(isinstance(v, Scan) and v.op == "prod" for v in program.values):
+        return False
     below = [set(program.closure([i])) - {i} for i in scans]
     return bool(scans) and not any(found & set(scans) for found in below)
 

@@ -10,7 +10,7 @@ _HEADER = """V M D LANES Floats Ints Bytes Lanes Power load load_first load_mask
 load_back load_inside load_apart load_wide load_places store store_first store_back store_wide
 store_places stream select select_places first last fma fast_max fast_min to_float narrow widen
 reversed above below keep_above keep_below place_above place_below best_place same_place places_from
-within all any sum prod max min"""
+within running_product all any sum prod max min"""
 _LOOPS = "r c d k n rows cols lines begin end thread threads chunk"
 _LANGUAGE = """
 alignas alignof and asm auto bool break case catch char class const constexpr continue default
