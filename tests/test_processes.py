@@ -534,6 +534,32 @@ def test_torch_compile_works_where_its_modules_start_threads(tmp_path: Path) -> 
             assert worker.is_alive
 
 
+def test_torch_compile_may_use_a_compiler_that_lies_anywhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiler = tmp_path / "tools" / "bin" / "g++"
+    compiler.parent.mkdir(parents=True)
+    compiler.write_text('#!/bin/sh\necho "it runs"\n')
+    compiler.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{compiler.parent}:{os.environ['PATH']}")
+    top = """
+        import subprocess
+
+        @torch.compiler.disable
+        def longer(x):
+            done = subprocess.run(["g++"], capture_output=True, text=True, check=True)
+            return x + len(done.stdout)
+    """
+    base = tmp_path / "base"
+    base.mkdir()
+    with WorkerPool(tmp_path / "cache", compile_preload=(), base=base) as pool:
+        spec = WorkerSpec(role="compile", source=module("        return longer(x)", top=top))
+        with pool.fork(spec, lambda kernel: pytest.fail("nothing to build")) as worker:
+            worker.load([], {}, seed=7)
+            worker.put("x", [X], output_bytes=[48])
+            assert torch.equal(worker.run("x").outputs, X + len("it runs\n"))
+
+
 def test_a_server_finds_what_the_search_path_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

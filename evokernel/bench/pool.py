@@ -16,6 +16,7 @@ import tempfile
 from pathlib import Path
 from typing import Self
 
+from evokernel.bench import sandbox
 from evokernel.bench.contact import Build, Contact
 from evokernel.bench.handle import Worker
 from evokernel.bench.logs import OutputLog
@@ -186,15 +187,17 @@ class WorkerPool:
         return contact
 
     def _cell(self, spec: WorkerSpec, scratch: Scratch) -> Cell:
-        calls_s = spec.run_s + (spec.build_s if spec.role == "compile" else 0.0)
+        compiles = spec.role == "compile"
+        calls_s = spec.run_s + (spec.build_s if compiles else 0.0)
+        tools = sandbox.compiler_paths() if compiles else ()
         return Cell(
             scratch=str(scratch.path),
             scratch_bytes=spec.scratch_bytes,
             memory_bytes=spec.memory_bytes,
             threads=spec.threads,
             cpu_s=int(calls_s * _LIFE_CALLS * spec.threads) + 1,
-            readable=(str(self._cache), *map(str, self._path)),
-            writable=(str(self._inductor),) if spec.role == "compile" else (),
+            readable=(str(self._cache), *map(str, self._path), *tools),
+            writable=(str(self._inductor),) if compiles else (),
         )
 
     @property

@@ -7,6 +7,7 @@ and the run folder can say which protections held. Nothing here knows what a wor
 import os
 import platform
 import resource
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -137,6 +138,19 @@ def readable_paths(package: Path) -> tuple[str, ...]:
     root = str(package.parent)
     installed = (p for p in sys.path if p and (p != root or p.endswith("-packages")))
     return tuple(dict.fromkeys((*prefixes, *installed, str(package))))
+
+
+def compiler_paths() -> tuple[str, ...]:
+    """What torch.compile's C++ compiler needs to read where it lies outside the system's folders.
+
+    Only the parts of an installation, never the whole folder above them, which may be a home.
+    """
+    names = (os.environ.get("CXX", ""), os.environ.get("CC", ""), "g++", "gcc", "clang++", "clang")
+    found = [Path(place) for name in names if name and (place := shutil.which(name))]
+    prefixes = dict.fromkeys(p.parent.parent for place in found for p in (place, place.resolve()))
+    parts = ("bin", "include", "lib", "lib32", "lib64", "libexec", "share")
+    folders = (prefix / part for prefix in prefixes for part in parts)
+    return tuple(str(folder) for folder in folders if folder.is_dir())
 
 
 def _leave_network() -> None:
