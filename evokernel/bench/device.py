@@ -17,7 +17,7 @@ from evokernel.bench.peaks import Peaks
 from evokernel.compilers import Compiler
 from evokernel.frozen import Frozen
 
-FORMAT = 2
+FORMAT = 3
 """Raised when the measuring kernel or its use changes, so that older facts are measured again."""
 CPU = "cpu"
 """Name of the one processor device of a host, for its lock."""
