@@ -286,11 +286,13 @@ def test_the_profile_places_it_under_the_roofline(evaluator):
 
 def test_promotion_looks_again_in_fresh_processes(evaluator):
     child, parent = HONEST["own"], HONEST["by hand"]
+    wrong_later = "self.calls += 1\nreturn y if self.calls < 8 else y * 1.1"
+    tires = module(LIBRARY + wrong_later, init="self.calls = 0")
     claims = (
         Claim(candidate=child, parent=None, kind="kernel"),
         Claim(candidate=child, parent=parent, kind="edit"),
         Claim(candidate=child, parent=parent, kind="fix"),
-        Claim(candidate=WRONG["right once"][0], parent=None, kind="kernel"),
+        Claim(candidate=tires, parent=None, kind="kernel"),
     )
     kernel, edit, fix, wrong = evaluator.promote(claims)
     assert (kernel.claim, kernel.holds, kernel.processes) == ("kernel", True, 3)
