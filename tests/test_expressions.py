@@ -13,9 +13,9 @@ from evokernel.jit import CppModule, cpp_module
 from evokernel.opgraph import OpGraph, capture
 from evokernel.proposers.templates import emit
 from evokernel.proposers.templates.addressing import output_row, parameters, pointers
+from evokernel.proposers.templates.domain import Access, Walk
 from evokernel.proposers.templates.emit import vector_problem
 from evokernel.proposers.templates.expressions import (
-    Access,
     Constant,
     Level,
     Load,
@@ -26,7 +26,6 @@ from evokernel.proposers.templates.expressions import (
     Reduce,
     Scan,
     Value,
-    Walk,
 )
 from evokernel.proposers.templates.folds import Fold, carries
 from evokernel.proposers.templates.header import preamble

@@ -90,6 +90,17 @@ Device = Annotated[
         help="Whose sizes the built-in tasks take: cpu or cuda.",
     ),
 ]
+Attempts = Annotated[int, typer.Option(min=1, metavar="N", help="Candidates to judge at most.")]
+Minutes = Annotated[float | None, typer.Option(metavar="M", help="Minutes to spend at most.")]
+Width = Annotated[int, typer.Option(min=1, metavar="N", help="Trajectories that take turns.")]
+Depth = Annotated[
+    int | None, typer.Option(min=1, metavar="N", help="Turns of each trajectory at most.")
+]
+Seed = Annotated[int, typer.Option(min=0, metavar="N", help="Seed of every random choice.")]
+Start = Annotated[
+    list[Path] | None,
+    typer.Option(metavar="FILE", help="A kernel of your own to start from; may be repeated."),
+]
 MemoryPath = Annotated[
     str | None,
     typer.Option(metavar="PATH", help="Folder of the memory.  [default: the user's own]"),

@@ -27,23 +27,12 @@ def run(
         typer.Argument(metavar="TASK", help="Names of built-in tasks, or paths of task files."),
     ],
     backend: options.Backend = "cpp",
-    attempts: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Candidates to judge at most.")
-    ] = 16,
-    minutes: Annotated[
-        float | None, typer.Option(metavar="M", help="Minutes to spend at most.")
-    ] = None,
-    width: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Trajectories that take turns.")
-    ] = 2,
-    depth: Annotated[
-        int | None, typer.Option(min=1, metavar="N", help="Turns of each trajectory at most.")
-    ] = None,
-    seed: Annotated[int, typer.Option(min=0, metavar="N", help="Seed of every random choice.")] = 0,
-    start: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="A kernel of your own to start from; may be repeated."),
-    ] = None,
+    attempts: options.Attempts = 16,
+    minutes: options.Minutes = None,
+    width: options.Width = 2,
+    depth: options.Depth = None,
+    seed: options.Seed = 0,
+    start: options.Start = None,
     model: options.Model = None,
     base_url: options.BaseUrl = None,
     api_key_env: options.ApiKeyEnv = None,
@@ -65,6 +54,7 @@ def run(
     continues.
 
     Example: evokernel run softmax my_task.py --attempts 8
+
     Example: evokernel run my_task.py --model openai/gpt-5 --usd 2
     """
     parts = {

@@ -8,13 +8,7 @@ from contextlib import contextmanager
 from evokernel.frozen import Frozen
 from evokernel.proposers.templates import emit
 from evokernel.proposers.templates.addressing import Start, line_starts
-from evokernel.proposers.templates.expressions import (
-    Constant,
-    Level,
-    Program,
-    Reduce,
-    arguments,
-)
+from evokernel.proposers.templates.expressions import Constant, Level, Program, Reduce, arguments
 from evokernel.proposers.templates.folds import PLACES, Fold, Form, keep_place
 from evokernel.proposers.templates.kernel import target_starts, targets
 from evokernel.proposers.templates.lines import Lines

@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterator, Sequence
 
 from evokernel.frozen import Frozen
-from evokernel.proposers.templates.expressions import Access, Load, Pick, Program, Walk
+from evokernel.proposers.templates.domain import Access, Walk
+from evokernel.proposers.templates.expressions import Load, Pick, Program
 from evokernel.proposers.templates.literals import C_TYPES
 
 

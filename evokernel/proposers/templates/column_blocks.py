@@ -12,13 +12,7 @@ from evokernel.proposers.templates.across import (
 )
 from evokernel.proposers.templates.addressing import pointers
 from evokernel.proposers.templates.choices import Value
-from evokernel.proposers.templates.expressions import (
-    Constant,
-    Level,
-    Program,
-    Reduce,
-    arguments,
-)
+from evokernel.proposers.templates.expressions import Constant, Level, Program, Reduce, arguments
 from evokernel.proposers.templates.folds import Fold, Form
 from evokernel.proposers.templates.kernel import (
     Kernel,

@@ -13,15 +13,8 @@ from functools import cached_property
 from typing import Literal
 
 from evokernel.frozen import Frozen
-from evokernel.proposers.templates.expressions import (
-    Access,
-    Domain,
-    Level,
-    Load,
-    Output,
-    Program,
-    Source,
-)
+from evokernel.proposers.templates.domain import Access, Domain
+from evokernel.proposers.templates.expressions import Level, Load, Output, Program, Source
 
 
 class Matrix(Frozen):

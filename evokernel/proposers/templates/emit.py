@@ -24,9 +24,9 @@ from collections.abc import Iterable, Mapping
 
 from evokernel.frozen import Frozen
 from evokernel.proposers.templates.addressing import element, pointer
+from evokernel.proposers.templates.domain import Inside
 from evokernel.proposers.templates.expressions import (
     Constant,
-    Inside,
     Level,
     Load,
     Map,

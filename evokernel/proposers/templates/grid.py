@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from evokernel.proposers.templates.expressions import Domain, Unsupported, Walk
+from evokernel.proposers.templates.domain import Domain, Walk
+from evokernel.proposers.templates.expressions import Unsupported
 from evokernel.proposers.templates.symbols import Apply, Constant, Given, Made, Symbols, Window
 from evokernel.proposers.templates.views import Guard, Run, View, contiguous, merge
 

@@ -6,7 +6,8 @@ from typing import Literal, Protocol
 
 from evokernel.proposers.templates.addressing import element
 from evokernel.proposers.templates.contraction import Matrix, Patches
-from evokernel.proposers.templates.expressions import Domain, Program, Walk
+from evokernel.proposers.templates.domain import Domain, Walk
+from evokernel.proposers.templates.expressions import Program
 from evokernel.proposers.templates.lines import Lines
 
 LINE = 16

@@ -8,10 +8,9 @@ from typing import Any
 
 from evokernel.opgraph import OpGraph, TensorSpec
 from evokernel.proposers.templates import symbols as symbolic
+from evokernel.proposers.templates.domain import Access, Inside
 from evokernel.proposers.templates.expressions import (
-    Access,
     Constant,
-    Inside,
     Level,
     Load,
     Map,

@@ -7,13 +7,7 @@ from typing import Literal
 from evokernel.frozen import Frozen
 from evokernel.proposers.templates import emit
 from evokernel.proposers.templates.addressing import pointer
-from evokernel.proposers.templates.expressions import (
-    Load,
-    Pass,
-    Program,
-    Reduce,
-    arguments,
-)
+from evokernel.proposers.templates.expressions import Load, Pass, Program, Reduce, arguments
 from evokernel.proposers.templates.folds import PLACES, Fold, Form, keep_place
 from evokernel.proposers.templates.lines import Lines
 from evokernel.proposers.templates.literals import C_TYPES, identity

@@ -7,9 +7,9 @@ from evokernel.frozen import Frozen
 from evokernel.proposers.templates import emit
 from evokernel.proposers.templates.addressing import element, line_starts, pointers
 from evokernel.proposers.templates.choices import Space, Value
+from evokernel.proposers.templates.domain import Inside
 from evokernel.proposers.templates.expressions import (
     Constant,
-    Inside,
     Level,
     Load,
     Program,
