@@ -4,11 +4,8 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from evokernel.attempt import Attempt, Candidate
-from evokernel.bench import Claim
+from evokernel.bench import TOGETHER, Claim
 from evokernel.record import RunRecord
-
-TOGETHER = 4
-"""Kernels whose answers are stored together."""
 
 
 def pending(record: RunRecord, only: Attempt | None = None) -> tuple[Claim, ...]:

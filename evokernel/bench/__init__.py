@@ -67,6 +67,11 @@ class Facts(Frozen):
     """Which protections hold for workers, and why one is missing."""
 
 
+TOGETHER = 4
+"""Kernels that one round of `Evaluator.promote` measures side by side: more would wait longer
+between two of their repetitions, and hold more memory."""
+
+
 class Evaluator(Protocol):
     """Judges candidates of one task on one device.
 

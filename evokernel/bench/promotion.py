@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 
 from evokernel.attempt import Candidate
-from evokernel.bench import Claim, race, timing
+from evokernel.bench import TOGETHER, Claim, race, timing
 from evokernel.bench.messages import Faulted
 from evokernel.bench.oracle import Case
 from evokernel.bench.pool import Worker
@@ -28,9 +28,6 @@ SPARE = 2
 LIMIT_S = 0.8
 """Seconds of blocks in each process: what still moves a ratio of several processes is the
 difference between them, not the noise within one."""
-TOGETHER = 4
-"""Kernels in one round: more would wait longer between two of their repetitions, and hold more
-memory. Those with large inputs stand alone."""
 EAGER = "eager"
 
 
@@ -45,6 +42,7 @@ def promote(session: Session, claims: tuple[Claim, ...]) -> tuple[Promotion, ...
     for claim in claims:
         kernels.setdefault(claim.candidate.sha, []).append(claim)
     children = [_Child(tuple(found)) for found in kernels.values()]
+    # With large inputs each stands alone: every side holds its own.
     together = 1 if session.oracle.is_large else TOGETHER
     for first in range(0, len(children), together):
         _look(session, children[first : first + together])
@@ -86,7 +84,7 @@ class _Child:
 
     @property
     def rivals(self) -> tuple[str, ...]:
-        return tuple(map(_opponent, self.compared))
+        return tuple(map(_rival, self.compared))
 
     @property
     def sides(self) -> tuple[str, ...]:
@@ -121,7 +119,7 @@ class _Child:
                 "parent": claim.parent.sha if claim.parent else None,
                 "claim": claim.kind,
                 "holds": self.failure is None,
-                "ratio": self._ratio(_opponent(claim), pace) if measured else None,
+                "ratio": self._ratio(_rival(claim), pace) if measured else None,
                 "processes": len(self.series),
                 "reason": self.failure.reason if self.failure else "",
             }
@@ -203,7 +201,7 @@ class _Round:
 
     def _measure(self, children: Sequence[_Child]) -> Series:
         for claim in (claim for child in children for claim in child.compared):
-            if (name := _opponent(claim)) not in self._sides:
+            if (name := _rival(claim)) not in self._sides:
                 self._sides[name] = self._opponent(claim)
         rivals = {child.candidate.sha: child.rivals for child in children}
         wanted = {name for child in children for name in child.sides}
@@ -227,7 +225,7 @@ def _brief(pace: Pace) -> Pace:
     return replace(pace, limit_s=min(pace.limit_s, LIMIT_S))
 
 
-def _opponent(claim: Claim) -> str:
+def _rival(claim: Claim) -> str:
     return claim.parent.sha if claim.parent else EAGER
 
 
