@@ -175,6 +175,28 @@ def test_known_price_is_counted(monkeypatch):
         assert usage.usd == pytest.approx(2.5e-6 * usage.tokens_in + 1e-5 * usage.tokens_out)
 
 
+@pytest.fixture
+def odd_price():
+    """Name of a model whose listed price is no number, so that computing with it raises."""
+    entry = {"input_cost_per_token": "much", "output_cost_per_token": "more", "mode": "chat"}
+    listed = library().model_cost
+    listed["odd-price"] = {**entry, "litellm_provider": "openai"}
+    yield "openai/odd-price"
+    del listed["odd-price"]
+
+
+@pytest.mark.parametrize("counts_tokens", [True, False])
+def test_paid_reply_is_kept_where_its_price_cannot_be_computed(counts_tokens, odd_price):
+    with ChatServer(ChatAnswer(text=DRAFT, counts_tokens=counts_tokens)) as server:
+        asked = proposer(server, odd_price, needs_price=True)
+        asked.check(TASK, None, "cpp")
+        made = asked.propose(request())
+        assert len(server.requests) == 1
+    assert made.reply == DRAFT
+    assert made.usage.usd is None
+    assert made.usage.tokens_in > 0
+
+
 def test_own_server_of_a_local_provider_costs_nothing():
     with ChatServer(DRAFT) as server:
         asked = proposer(server, "hosted_vllm/qwen", needs_price=True)

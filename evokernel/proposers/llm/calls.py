@@ -139,9 +139,12 @@ class Caller:
             return 0.0
         if not _price_is_listed(litellm, model):
             return None
-        if is_estimated:
-            return float(sum(litellm.cost_per_token(model, tokens_in, tokens_out)))
-        return float(litellm.completion_cost(response, model=model))
+        try:
+            if is_estimated:
+                return float(sum(litellm.cost_per_token(model, tokens_in, tokens_out)))
+            return float(litellm.completion_cost(response, model=model))
+        except Exception:  # whatever it is, the reply is paid for: keep it, its price is unknown
+            return None
 
 
 def library() -> Any:
