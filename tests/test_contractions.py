@@ -316,6 +316,8 @@ def test_rows_are_free_where_nothing_else_depends_on_them(cases: dict[str, Case]
     ("body", "shapes", "word"),
     [
         ("torch.einsum('ij,jk,kl->il', x, x, x)", ("4, 4",), "einsum"),
+        ("torch.einsum('bij,bjk->bik', x, y)", ("1, 4, 5", "3, 5, 6"), "einsum"),
+        ("torch.einsum('bij,bjk->bik', x, y)", ("3, 4, 5", "3, 1, 6"), "einsum"),
         ("torch.linalg.inv(x) @ x", ("4, 4",), "inv"),
         ("x.long() @ x.long()", ("4, 4",), "matmul"),
         ("F.conv_transpose2d(x, y, stride=2)", ("1, 2, 5, 5", "2, 3, 3, 3"), "conv_transpose2d"),

@@ -258,6 +258,7 @@ def test_names_are_identifiers_and_unique() -> None:
         (View.whole((4, 6)).permute((1, 0)), (2, 3, 1, 4), (3, 1, 0, 6)),
         (View.whole((4, 6)).narrow(1, 2, 3), (2, 2, 3), (12, 6, 1)),
         (View.whole((4, 6)).narrow(1, 2, 3), (12,), None),
+        (View.whole((4, 6)), (3, 4, 6), None),
         (View.whole((1, 6)).expand((4, 6)), (2, 2, 6), (0, 0, 1)),
         (View.whole((4, 1)).expand((4, 6)), (4, 3, 2), (1, 0, 0)),
         (View.whole(()), (1, 1), (0, 0)),

@@ -172,6 +172,8 @@ def _contract(
         raise Unsupported("an index that is summed in one operand alone is not covered")
     sizes = dict(zip(first, writer.shape(left), strict=True))
     sizes.update(zip(second, writer.shape(right), strict=True))
+    if any(sizes[c] != size for c, size in zip(first, writer.shape(left), strict=True)):
+        raise Unsupported("an index along which one operand is broadcast is not covered")
     batch = [c for c in out if c in first and c in second]
     rows, cols = (
         [c for c in out if c in t and c not in o] for t, o in ((first, second), (second, first))

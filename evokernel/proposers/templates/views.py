@@ -157,7 +157,7 @@ def _split(runs: Sequence[Run], sizes: list[int]) -> list[tuple[int, ...]] | Non
                 return None
             found.append(strides)
             left, strides = left // size, tuple(s * size for s in strides)
-    return found[::-1]
+    return None if sizes else found[::-1]
 
 
 class Run(Frozen):
