@@ -87,6 +87,9 @@ CASES: dict[str, tuple[str, tuple[str, ...], str]] = {
     "triangle": ("torch.tril(x.triu(1) @ y, -2)", ("20, 30", "30, 25"),
                  "fused contraction fused"),
     "diagonal": ("torch.diag(x) @ y", ("9", "9, 20"), "fused contraction"),
+    "pool_then_sum": ("F.max_pool2d(x, 3, 2, 1).sum()", ("2, 3, 9, 21",), "fused fused"),
+    "two_pools": ("F.max_pool2d(x, 2).flatten(1), F.avg_pool2d(x, 3, 1).flatten(1)",
+                  ("2, 3, 8, 10",), "fused fused"),
     "conv_line": ("self.line(x) * y", ("2, 4, 30", "30"), "contraction"),
 }  # fmt: skip
 

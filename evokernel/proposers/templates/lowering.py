@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from evokernel.opgraph import Node, OpGraph
-from evokernel.proposers.templates.expressions import Program, Unsupported
+from evokernel.proposers.templates.expressions import Level, Program, Reduce, Unsupported
+from evokernel.proposers.templates.folds import PLACES
 from evokernel.proposers.templates.grid import Grid
 from evokernel.proposers.templates.literals import C_TYPES
 from evokernel.proposers.templates.lower_activations import ACTIVATIONS
@@ -53,7 +54,10 @@ def lower(graph: OpGraph, axes: tuple[int, ...] = ()) -> Program:
     _require_results(graph)
     results = [(scope.symbol(r), graph.spec(r)) for r in graph.results]
     grid = Grid(scope.symbols, axes, (len(axes) - 1,)) if axes else None
-    return Placement(graph, scope.symbols, results, grid).program()
+    program = Placement(graph, scope.symbols, results, grid).program()
+    if program.kind == "windows":
+        _require_pool(program)
+    return program
 
 
 def translate(graph: OpGraph) -> Scope:
@@ -110,6 +114,18 @@ def _require_results(graph: OpGraph) -> None:
             raise Unsupported(f"result {number} is not contiguous")
         if graph.node(result.node).kind != "call":
             raise Unsupported(f"result {number} is an argument of the reference itself")
+
+
+def _require_pool(program: Program) -> None:
+    """Refuse what a kernel of windows cannot go on with; as stages it may be covered."""
+    reductions = [v for v in program.values if isinstance(v, Reduce)]
+    levels = [program.values[output.value].level for output in program.outputs]
+    if len(program.passes) != 1 or program.last or Level.ELEMENT in levels:
+        raise Unsupported("a reduction behind pooling is not covered in one kernel")
+    if any(v.op in PLACES for v in reductions):
+        raise Unsupported("the places of a pool's maxima are not covered")
+    if len({v.guards for v in reductions}) > 1:
+        raise Unsupported("pooling with different windows is not covered in one kernel")
 
 
 def _needed(graph: OpGraph) -> list[Node]:

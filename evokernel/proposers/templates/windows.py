@@ -14,10 +14,9 @@ from evokernel.proposers.templates.expressions import (
     Load,
     Program,
     Reduce,
-    Unsupported,
     arguments,
 )
-from evokernel.proposers.templates.folds import PLACES, Fold, Form
+from evokernel.proposers.templates.folds import Fold, Form
 from evokernel.proposers.templates.kernel import Kernel, Resting, finished, head, outputs_at
 from evokernel.proposers.templates.lines import Lines
 from evokernel.proposers.templates.rows import schedule_choice
@@ -53,11 +52,7 @@ def space(program: Program) -> Space:
 
 
 def kernel(program: Program, choices: Mapping[str, Value], function: str) -> Kernel:
-    """Write a pool.
-
-    Raises:
-        Unsupported: names what cannot be done together with it.
-    """
+    """Write a pool that `lower` let pass."""
     return _Writer(program, choices, function).write()
 
 
@@ -65,7 +60,6 @@ class _Writer:
     """Writes one kernel."""
 
     def __init__(self, program: Program, choices: Mapping[str, Value], function: str) -> None:
-        _require_pool(program)
         self._program = as_chosen(program, choices)
         self._choices = choices
         self._function = function
@@ -250,21 +244,6 @@ class _Writer:
             output = program.outputs[n]
             target = f"{output.name} + r * {program.domain.cols} + {column}"
             self._text.add(emit.store(form, target, block.names[output.value], count))
-
-
-def _require_pool(program: Program) -> None:
-    """Refuse what windows cannot be followed by.
-
-    Raises:
-        Unsupported: says what.
-    """
-    reductions = [v for v in program.values if isinstance(v, Reduce)]
-    if len(program.passes) != 1 or program.last or outputs_at(program, Level.ELEMENT):
-        raise Unsupported("a reduction behind pooling is not covered in one kernel")
-    if any(v.op in PLACES for v in reductions):
-        raise Unsupported("the places of a pool's maxima are not covered")
-    if len({v.guards for v in reductions}) > 1:
-        raise Unsupported("pooling with different windows is not covered in one kernel")
 
 
 def _guards(program: Program) -> Sequence[Inside]:
