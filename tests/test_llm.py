@@ -307,6 +307,19 @@ def test_dollars_need_a_price():
         proposer(server, needs_price=True).check(TASK, None, "cpp")
 
 
+def test_listed_model_without_a_price_is_not_free():
+    model = "github_copilot/gpt-4o"
+    assert model in library().model_cost
+    access = Access(model=model, provider="github_copilot")
+    assert not Caller(access, ModelConfig()).has_price()
+
+
+@pytest.mark.parametrize("model", ["openai/gpt-4o", "dashscope/qwen3-coder-flash"])
+def test_price_and_tiers_of_prices_are_known(model):
+    access = Access(model=model, provider=model.partition("/")[0])
+    assert Caller(access, ModelConfig()).has_price()
+
+
 def test_backend_without_a_prompt():
     with ChatServer() as server, pytest.raises(ConfigError, match="`triton`"):
         proposer(server).check(TASK, None, "triton")

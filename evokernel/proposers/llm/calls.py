@@ -170,4 +170,6 @@ def _price_is_listed(litellm: Any, model: str) -> bool:
         listed = litellm.get_model_info(model)
     except Exception:  # the kind differs between providers: whatever it is, there is no price
         return False
-    return listed.get("input_cost_per_token") is not None
+    # What it returns has 0 where the list names no price; the entry itself does not.
+    entry = litellm.model_cost.get(listed.get("key"), {})
+    return any(entry.get(name) is not None for name in ("input_cost_per_token", "tiered_pricing"))
