@@ -3,7 +3,7 @@
 from evokernel.errors import ConfigError
 from evokernel.export.literals import literal
 from evokernel.export.spec import Domain, described
-from evokernel.export.survey import CASTS
+from evokernel.program import CASTS
 from evokernel.task import Task
 
 

@@ -17,9 +17,6 @@ from evokernel.config import BenchConfig
 from evokernel.frozen import Frozen
 from evokernel.task import Task
 
-CASTS = {"fp16": "float16", "bf16": "bfloat16"}
-"""Precisions of a task to which module and inputs are converted."""
-
 
 class Survey(Frozen):
     """What was seen."""
@@ -57,7 +54,7 @@ def main(task_file: Path, candidate: Path, answer: Path) -> None:
 def _run(task: Task, candidate: Path) -> dict[str, tuple[int, ...]]:
     import torch
 
-    from evokernel.program import convert
+    from evokernel.program import CASTS, convert
 
     program = task.program()
     args, kwargs = program.init_inputs()

@@ -12,9 +12,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from evokernel.errors import TaskError
-from evokernel.nested import leaves, map_leaves
+from evokernel.nested import leaves
 from evokernel.opgraph import TensorSpec
 from evokernel.program import arguments
+from evokernel.program.casting import CASTS, convert, to_dtype
 from evokernel.task import Task, Workload
 
 if TYPE_CHECKING:
@@ -23,11 +24,10 @@ if TYPE_CHECKING:
     from evokernel.opgraph import OpGraph
     from evokernel.program.estimate import MemoryEstimate
 
+__all__ = ["CASTS", "Program", "convert", "spec_of", "to_dtype"]
+
 _NUMBERS = itertools.count()
 """Keeps the modules of one task apart that was executed twice."""
-
-_CASTS = {"fp16": "float16", "bf16": "bfloat16"}
-"""Precisions to which inputs and parameters are cast."""
 
 
 class Program:
@@ -110,7 +110,7 @@ class Program:
                 f"`Model` of {self._label} makes a {type(module).__name__}; expected a "
                 "`torch.nn.Module`."
             )
-        for target in (getattr(torch, _CASTS.get(self.task.options.precision, ""), None), dtype):
+        for target in (getattr(torch, CASTS.get(self.task.options.precision, ""), None), dtype):
             if target is not None:
                 convert(module, target)
         return module.train(self.task.options.mode == "train")
@@ -196,7 +196,7 @@ class Program:
     def _cast(self, tree: Any) -> Any:
         import torch
 
-        name = _CASTS.get(self.task.options.precision)
+        name = CASTS.get(self.task.options.precision)
         return tree if name is None else to_dtype(tree, getattr(torch, name))
 
     def _guard(self, called: str, call: Callable[[], Any]) -> Any:
@@ -217,26 +217,6 @@ class Program:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename == own]
         places = [f"line {frame.lineno} (`{frame.line}`)" for frame in reversed(frames[-3:])]
         return f" at {', called from '.join(places)}" if places else ""
-
-
-def to_dtype(tree: Any, dtype: "torch.dtype") -> Any:
-    """The same nesting with floating-point tensors converted; other leaves as they are."""
-    return map_leaves(lambda leaf: leaf.to(dtype) if _is_real(leaf) else leaf, tree)
-
-
-def _is_real(leaf: Any) -> bool:
-    import torch
-
-    return isinstance(leaf, torch.Tensor) and leaf.is_floating_point()
-
-
-def convert(module: "torch.nn.Module", dtype: "torch.dtype") -> None:
-    """Convert parameters, buffers, and tensors kept as plain attributes, which `.to` skips."""
-    module.to(dtype)
-    for part in module.modules():
-        for name, value in list(vars(part).items()):
-            if not name.startswith("_") and any(_is_real(leaf) for _, leaf in leaves(value)):
-                part.__dict__[name] = to_dtype(value, dtype)
 
 
 def spec_of(tensor: "torch.Tensor") -> TensorSpec:
