@@ -25,7 +25,7 @@ from evokernel.compilers.cpp import CppCompiler
 from evokernel.config import BenchConfig
 from evokernel.errors import WorkerError
 from evokernel.opgraph import CaptureFailed, OpGraph, capture
-from evokernel.program import Program
+from evokernel.program import CASTS, Program
 from evokernel.task import Task
 
 SLOTS = 2
@@ -38,8 +38,6 @@ SMALL_BYTES = 8 << 20
 """Up to this size of inputs and outputs, the quick profile too runs every family."""
 QUICK_FAMILIES = ("normal", "large", "negated", "special")
 LOCK_S = 600.0
-DTYPES = {"fp16": "float16", "bf16": "bfloat16"}
-"""Precisions to which modules are converted, as `Program` converts the reference."""
 
 
 class Session:
@@ -190,7 +188,7 @@ class Session:
             source=source,
             class_name=class_name,
             mode=self.task.options.mode,
-            dtype=DTYPES.get(self.task.options.precision),
+            dtype=CASTS.get(self.task.options.precision),
             threads=self.threads,
             memory_bytes=limit + self.device.flush_bytes,
             run_s=self.config.run_s,
