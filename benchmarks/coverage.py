@@ -66,7 +66,8 @@ def looked_at(group: str, task: Task, is_checked: bool, cache: Path) -> Row:
     try:
         candidate = draft(task, graph)
     except NoTemplate as why:
-        return Row(group, task.name, family, False, "", missing(str(why)))
+        reason = str(why.__cause__ or "its graph could not be captured")
+        return Row(group, task.name, family, False, "", reason)
     status, remark = verdict(task, candidate, cache) if is_checked else ("", "")
     return Row(group, task.name, family, True, status, remark)
 
@@ -89,11 +90,6 @@ def draft(task: Task, graph: OpGraph | None) -> Candidate:
         task=task, graph=graph, backend="cpp", stage=Stage.DRAFT, step="coverage/0", seed=0
     )
     return TemplateProposer().propose(request).candidate
-
-
-def missing(refusal: str) -> str:
-    """The reason in a refusal, without the advice after it."""
-    return refusal.partition(": ")[2].partition(". The templates ")[0].partition(". Give ")[0]
 
 
 def verdict(task: Task, candidate: Candidate, cache: Path) -> tuple[str, str]:
