@@ -60,6 +60,7 @@ CASES: dict[str, tuple[str, tuple[str, ...], str]] = {
     "addmm": ("torch.addmm(y, x, x.T, beta=0.5, alpha=2)", ("9, 8", "9, 9"), "contraction"),
     "stack": ("torch.baddbmm(x, y, y)", ("3, 8, 8", "3, 8, 8"), "contraction"),
     "one_for_all": ("torch.matmul(x, y)", ("8, 12", "2, 3, 12, 9"), "contraction"),
+    "row_each": ("x @ y", ("9, 1, 8", "8, 20"), "contraction"),
     "masked": ("torch.where(x @ y > 0, z, x @ y)", ("5, 8", "8, 19", "5, 1"),
                "contraction contraction"),
     "halves": ("x.reshape(2, 4, 2, 4).transpose(1, 2) @ y", ("2, 4, 8", "2, 2, 4, 3"),
@@ -277,6 +278,24 @@ def test_techniques_are_those_of_the_catalogue(cases: dict[str, Case]) -> None:
 def test_other_choices_are_other_sources(cases: dict[str, Case]) -> None:
     case = cases["square"]
     assert len({kernel.source for kernel in written(case)}) == len(case.plans)
+
+
+def test_matrices_that_share_the_right_one_are_rows_of_one_product(cases: dict[str, Case]) -> None:
+    program = cases["row_each"].template.program
+    assert isinstance(program, Pipeline)
+    assert [(stage.batch, stage.rows) for stage in program.contractions] == [((), 9)]
+
+
+def test_no_block_is_too_large_for_a_thread_to_pack() -> None:
+    body = "F.conv2d(x, y, padding=1)"
+    sizes = {}
+    for side in (64, 224):
+        case = made("image", body, (f"1, 64, {side}, {side}", "8, 64, 3, 3"))
+        choices = {choice.name: choice.values for choice in case.template.space.choices}
+        sizes[side] = choices["cols"]
+    assert 0 in sizes[64]
+    assert 0 not in sizes[224]
+    assert {64, 1024} <= set(sizes[224])
 
 
 @pytest.fixture(scope="module")

@@ -21,15 +21,15 @@ class Lying(NamedTuple):
 def of_matrices(node: Node, left: Lying, right: Lying) -> dict[str, Any]:
     """Sizes and operands of a `product`, as `Contraction` has them.
 
-    Axes of the stack merge wherever both operands walk them evenly; if only the left one moves,
-    they become rows.
+    Axes of the stack merge wherever both operands walk them evenly; those innermost ones along
+    which only the left operand moves become rows.
     """
     *batch, rows, cols = node.outputs[0].shape
     depth = left.view.shape[-1]
     one = left.view.expand((*batch, rows, depth))
     two = right.view.expand((*batch, depth, cols))
     runs = merge((*batch, rows), [one.strides[:-1], (*two.strides[:-2], 0)])
-    last = runs.pop() if runs and runs[-1].axes[-1] == len(batch) else None
+    last = runs.pop() if runs and runs[-1].strides[1] == 0 else None
     return {
         "batch": tuple(run.size for run in runs),
         "rows": last.size if last else 1,

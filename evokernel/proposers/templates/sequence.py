@@ -23,7 +23,7 @@ _NARROW = ("{0}x1", "{0}x2", "{0}x4")
 second line is for products of less than four rows."""
 
 _SHARED_BYTES = 64 * 2**20
-"""An operand is packed as a whole up to this size (ours)."""
+"""An operand is packed as a whole, or in a block by each thread, up to this size (ours)."""
 
 _DEEPEST = 8192
 """Depth up to which a plain block takes in all of it (ours)."""
@@ -127,12 +127,13 @@ def _blocks(stage: Contraction) -> tuple[Choice, ...]:
     found = [_numbers("depth", deepest, depths, "cache-blocking")]
     panel = _PANEL_BYTES // (stage.depth * itemsize(stage.dtype))
     usual = next((n for n in (256, 128) if n <= panel), 64)
+    most = _SHARED_BYTES // (min(stage.depth, _DEEPEST) * itemsize(stage.dtype))
     for name, size, plain, sizes in (
         ("rows", stage.rows, 64, (32, 64, 128, 256, 0)),
         ("cols", stage.cols, usual, (64, 128, 256, 512, 1024, 0)),
     ):
         start = plain if plain < size else 0
-        others = tuple(n for n in sizes if n < size and n != start)
+        others = tuple(n for n in sizes if n < size and n != start and (n or size) <= most)
         found.append(_numbers(name, start, others, "output-blocking"))
     return tuple(found)
 
