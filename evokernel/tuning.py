@@ -187,7 +187,12 @@ def _usable(
     if bad:
         notes.append(f"`{NAME}` gives `{name}` {bad[0]!r:.60}, which is no number or text")
     good = [value for value in listed if _is_value(value)]
-    return tuple(dict.fromkeys((standing, *good)))[:MOST_VALUES]
+    found = tuple(dict.fromkeys((standing, *good)))
+    if len(found) > MOST_VALUES:
+        notes.append(
+            f"`{NAME}` gives `{name}` {len(found)} values; only the first {MOST_VALUES} are used"
+        )
+    return found[:MOST_VALUES]
 
 
 def _standing(found: list[ast.expr]) -> Value | None:

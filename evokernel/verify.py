@@ -13,8 +13,9 @@ from evokernel.record.outcome import BASELINES
 from evokernel.wording import with_interval
 
 SLACK = 0.05
-"""How far a speedup may lie below the recorded one, beyond both intervals (ours): that is how far
-medians of fresh processes lie apart on one machine on different days, see docs/measurement.md."""
+"""How far a speedup may lie below the recorded one, beyond both intervals (ours). A fresh process
+has been seen to differ by up to 3 % within minutes (`benchmarks/repeatability.py`); days may do
+more."""
 
 
 class Answer(Frozen):

@@ -1,7 +1,7 @@
 """Owns what memory and the proposer are asked in one step."""
 
-from evokernel import __version__
 from evokernel.attempt import Attempt, Candidate, Proposal, Stage, Usage
+from evokernel.bench import HARNESS
 from evokernel.evaluation import Evaluation, Status
 from evokernel.graphs import claims, learning
 from evokernel.graphs.selection import Plan
@@ -37,7 +37,7 @@ def nothing_to_judge(services: Services, proposal: Proposal) -> Evaluation:
         task=services.task.sha,
         status=Status.INVALID_SOURCE,
         reason=proposal.fault.reason if proposal.fault else "",
-        harness=__version__,
+        harness=HARNESS,
     )
 
 

@@ -35,7 +35,7 @@ together = pytest.mark.skipif(CPUS < 2, reason="needs two threads that run at th
 def profile(tmp_path_factory) -> Iterator[Callable[..., Profile]]:
     """A function that evaluates and profiles a planted kernel, until it shows what is expected.
 
-    A busy machine may hide that once or twice, or spoil the time.
+    A busy machine may hide that, or spoil the time; a quiet one has no excuse.
     """
     cache = tmp_path_factory.mktemp("cache")
     config = BenchConfig(measurement="quick", baselines=("eager",), threads=2, cache=cache)
@@ -60,7 +60,9 @@ def profile(tmp_path_factory) -> Iterator[Callable[..., Profile]]:
             if name in known and shows(known[name]):
                 break
             look(name)
-        assert name in known, reasons[name]
+        assert name in known or is_busy(), reasons[name]
+        if name not in known or (not shows(known[name]) and is_busy()):
+            pytest.skip("the machine was busy, and hides what the kernel would show")
         return known[name]
 
     yield found
@@ -68,18 +70,27 @@ def profile(tmp_path_factory) -> Iterator[Callable[..., Profile]]:
         evaluator.__exit__(None, None, None)
 
 
+def is_busy() -> bool:
+    """Whether others have wanted the cores within the last minute, by and large."""
+    return os.getloadavg()[0] > 0.75 * CPUS
+
+
+def bound_by(name: str) -> Callable[[Profile], bool]:
+    return lambda seen: seen.bound_by == name
+
+
 @pytest.mark.parametrize("name", ["compute", "memory", "launch"])
 def test_what_bounds_a_planted_kernel(profile, name):
-    found = profile(name, lambda seen: seen.bound_by == name)
+    found = profile(name, bound_by(name))
     assert found.bound_by == name, found.notes
     assert not {"contention", "spills", "one-thread"} & set(found.limits), found.notes
     assert found.notes[0] == profiler.advice(found.bound_by, ())[0]
 
 
 def test_launches_are_counted(profile):
-    found = profile("launch", lambda seen: seen.bound_by == "launch")
+    found = profile("launch", bound_by("launch"))
     assert {"many-launches", "call-overhead"} <= set(found.limits)
-    assert found.overhead_share > 0.5 > profile("compute").overhead_share
+    assert found.overhead_share > 0.5 > profile("compute", bound_by("compute")).overhead_share
 
 
 def calm(found: Profile) -> Profile:
@@ -91,7 +102,7 @@ def calm(found: Profile) -> Profile:
 
 @together
 def test_false_sharing_is_contention(profile):
-    found = calm(profile("contention", lambda seen: seen.bound_by == "contention"))
+    found = calm(profile("contention", bound_by("contention")))
     assert found.bound_by == "contention", found.notes
     assert "false sharing" in found.notes[0]
     assert found.thread_scaling < 0.85
@@ -199,7 +210,7 @@ def test_what_is_not_known_is_not_claimed():
     unread = judged(loop=None, waiting=None, alone_s=None)
     assert (unread.bound_by, unread.limits) == ("latency", ())
     assert unread.spills is unread.vector_bits is unread.thread_scaling is None
-    assert any("could not be read" in note for note in unread.notes)
+    assert any("cannot be read" in note for note in unread.notes)
     lost = profiler.digest(1.0, None, facts(), evidence(loop=None))
     assert lost.bound_by == "unknown"
     assert lost.roofline_share is None

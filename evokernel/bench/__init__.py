@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Any, Protocol, Self
 
+from evokernel import __version__
 from evokernel.attempt import Candidate
 from evokernel.evaluation import Evaluation, Promotion
 from evokernel.frozen import Frozen
@@ -67,6 +68,8 @@ class Facts(Frozen):
     """Which protections hold for workers, and why one is missing."""
 
 
+HARNESS = f"evokernel {__version__}, measurement 1"
+"""Version of the harness; the number grows when verdicts or times change their meaning."""
 TOGETHER = 4
 """Kernels that one round of `Evaluator.promote` measures side by side: more would wait longer
 between two of their repetitions, and hold more memory."""

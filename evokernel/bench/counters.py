@@ -13,6 +13,7 @@ import mmap
 import os
 import platform
 import struct
+import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -83,6 +84,14 @@ def watched(pid: int) -> Iterator[Seen]:
             maps = _code_maps(pid) if rings else ()
             for ring in rings:
                 seen.samples[ring.thread] = Counter(_place(a, maps) for a in ring.addresses())
+
+
+def offered() -> tuple[str, bool]:
+    """Why hardware counters cannot be read (empty: they can), and whether samples can be taken."""
+    thread = [threading.get_native_id()]
+    with ExitStack() as stack:
+        _, refusal = _open_counters(thread, stack)
+        return refusal, bool(_open_rings(thread, stack))
 
 
 def _threads(pid: int) -> list[int]:

@@ -4,14 +4,13 @@ import hashlib
 import json
 import math
 import os
-import platform
 import re
 import time
 from pathlib import Path
 
 from pydantic import ValidationError
 
-from evokernel.bench import Say, silent
+from evokernel.bench import Say, processor, silent
 from evokernel.bench.disturbance import Disturbance, device_lock, wait_for_quiet
 from evokernel.bench.peaks import Peaks
 from evokernel.compilers import Compiler
@@ -146,7 +145,9 @@ def device_facts(cache: Path, threads: int, compiler: Compiler, say: Say = silen
         found = DeviceFacts.model_validate_json(path.read_text())
     except (FileNotFoundError, ValidationError):
         found = None
-    if found is not None and found.format == FORMAT and (found.quiet or _is_recent(path)):
+    if found is not None and found.format != FORMAT:
+        found = None  # another kernel measured it: not to be compared with what this one finds
+    if found is not None and (found.quiet or _is_recent(path)):
         return found
     say("measuring memory and arithmetic rates of this machine")
     with device_lock(CPU, LOCK_S):
@@ -170,8 +171,9 @@ def measure_again(
     gflops = peaks.multiply_add(threads, 2 * SLICE_S)
     if noise is not None:
         gflops = max(gflops, threads * peaks.multiply_add(1, SLICE_S))
+    region_s = peaks.region(threads, SLICE_S / 5)
     facts = DeviceFacts(
-        name=_processor_name(),
+        name=processor.name(),
         threads=threads,
         l2_bytes=l2_bytes,
         l3_bytes=l3_bytes,
@@ -179,7 +181,7 @@ def measure_again(
         compiler=compiler.identity(),
         rates=rates if known is None else _better(rates, known.rates),
         gflops=max(gflops, known.gflops if known else 0.0),
-        region_s=peaks.region(threads, SLICE_S / 5),
+        region_s=min(region_s, known.region_s) if known else region_s,
         quiet=noise is None,
     )
     _write(_path(cache, threads, compiler), facts)
@@ -236,17 +238,8 @@ def _memory_bytes() -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
-def _processor_name() -> str:
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        text = ""
-    named = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return named.group(1).strip() if named else platform.machine()
-
-
 def _path(cache: Path, threads: int, compiler: Compiler) -> Path:
-    digest = _digest(_processor_name(), threads, compiler.identity())
+    digest = _digest(processor.name(), threads, compiler.identity())
     return cache / "devices" / f"cpu-{threads}t-{digest}.json"
 
 

@@ -7,15 +7,14 @@ import time
 from importlib.metadata import version
 from typing import Self
 
-from evokernel import __version__
 from evokernel.attempt import Backend, Candidate
 from evokernel.bench import (
+    HARNESS,
     Baseline,
     Claim,
     Facts,
     Heard,
     Say,
-    contract,
     nobody,
     probes,
     profiler,
@@ -38,8 +37,6 @@ from evokernel.evaluation import Evaluation, Promotion, Status
 from evokernel.task import Task
 from evokernel.tuning import Space, Tuning
 
-HARNESS = f"evokernel {__version__}, measurement 1"
-"""Version of the harness; the number grows when verdicts or times change their meaning."""
 FEW_REPEATS = 1
 """Bitwise repeats in the quick profile."""
 
@@ -223,13 +220,10 @@ class LocalEvaluator:
         tally.add(correctness=trials.correctness(), log=worker.log)
         if failure is not None:
             return tally.failed(failure)
-        assert trials.instrumented is not None
-        kept = contract.judge(session.contract, trials.instrumented)
+        kept, failure = trials.provenance(session.contract, loaded.denormals_kept)
         tally.add(contract=kept)
-        if not kept.is_kept:
-            return tally.failed(Failure(Status.CONTRACT, contract.breach(kept)))
-        if not loaded.denormals_kept:
-            return tally.failed(Failure(Status.CONTRACT, contract.FLUSHES))
+        if failure is not None:
+            return tally.failed(failure)
         return self._time(worker, opponents, trials, tally)
 
     def _time(

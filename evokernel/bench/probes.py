@@ -187,9 +187,12 @@ def _hottest(own: dict[Place, int], libraries: Sequence[Path]) -> tuple[Loop | N
     """The loop with the most samples; without samples the one with the most arithmetic."""
     ranked: list[tuple[int, int, int, Loop]] = []
     for library in libraries:
+        found = loops(library)
+        if not found:
+            continue
         shift = text_shift(library)
         mine = [(place.offset + shift, n) for place, n in own.items() if _is(place, library)]
-        for loop in loops(library) or ():
+        for loop in found:
             hits = sum(n for address, n in mine if loop.holds(address))
             ranked.append((hits, loop.arithmetic, -loop.instructions, loop))
     if not ranked:

@@ -269,10 +269,13 @@ def _calls(found: Evidence) -> str:
     return said if found.is_calm else f"{said} ({BUSY})"
 
 
+_NO_LOOP = "the built library has no loop, or cannot be read here: no word on vectors and registers"
+
+
 def _loop(found: Evidence) -> tuple[str, ...]:
     loop = found.loop
     if loop is None:
-        return ("the built library could not be read: no word on vectors and registers",)
+        return (_NO_LOOP,)
     share = "" if found.loop_share is None else f" ({found.loop_share:.0%} of the samples)"
     width = f" of {loop.vector_bits} bits" if loop.vector_bits else ""
     calls = f", calls {', '.join(loop.calls)}" if loop.calls else ""

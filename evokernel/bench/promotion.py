@@ -191,7 +191,7 @@ class _Round:
         normal = session.cases[0]
         fresh = (Case(normal.workload, "normal", draw=2 + child.number),)
         is_fix = any(claim.kind == "fix" for claim in child.claims)
-        cases = session.cases if is_fix and not child.number else fresh
+        cases = session.cases if is_fix and not child.series else fresh
         trials = Trials(session.oracle, cases, repeats=1)
         if failure := trials.before(worker):
             child.failed(failure)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from evokernel.attempt import Candidate
-from evokernel.bench import Say, contract, race, silent, timing
+from evokernel.bench import Say, race, silent, timing
 from evokernel.bench.messages import Faulted
 from evokernel.bench.opponents import Opponents
 from evokernel.bench.oracle import Case
@@ -115,7 +115,7 @@ class _Looks:
         return None
 
     def _trials(self, number: int) -> Trials:
-        if self._first is None:
+        if not self._series:  # also where the one before was lost half-way
             self._first = Trials(self._session.oracle, self._session.cases, repeats=1)
             return self._first
         normal = self._session.cases[0]
@@ -123,11 +123,9 @@ class _Looks:
         return Trials(self._session.oracle, fresh, repeats=1)
 
     def _judge(self, trials: Trials, denormals_kept: bool) -> Failure | None:
-        assert trials.instrumented is not None
-        self._contract = contract.judge(self._session.contract, trials.instrumented)
-        if not self._contract.is_kept:
-            return Failure(Status.CONTRACT, contract.breach(self._contract))
-        return None if denormals_kept else Failure(Status.CONTRACT, contract.FLUSHES)
+        policy = self._session.contract
+        self._contract, failure = trials.provenance(policy, denormals_kept)
+        return failure
 
     def _timing(self, series: Sequence[Series]) -> Timing:
         return race.summarise(self._session, series, tuple(self._opponents.workers()), ())

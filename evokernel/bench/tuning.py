@@ -12,7 +12,7 @@ from __future__ import annotations
 import time
 
 from evokernel.attempt import Backend, Candidate
-from evokernel.bench import Heard, contract, statistics, timing
+from evokernel.bench import Heard, statistics, timing
 from evokernel.bench.device import CPU
 from evokernel.bench.disturbance import device_lock
 from evokernel.bench.messages import Faulted, Loaded, Outcome
@@ -150,7 +150,9 @@ class _Search:
         session = self._session
         trials = Trials(session.oracle, session.telling_cases, repeats=1)
         ratio: Interval | None = None
-        failure = trials.before(worker) or _breach(session, trials, loaded)
+        failure = trials.before(worker)
+        if failure is None:
+            _, failure = trials.provenance(session.contract, loaded.denormals_kept)
         if failure is None:
             session.put_timed(worker)
             ratio, failure = self._raced(worker, trials) if self.best else (None, None)
@@ -206,12 +208,3 @@ class _Search:
                 raise WorkerError(text) from error
             self._session.put_timed(self._champion)
         return self._champion
-
-
-def _breach(session: Session, trials: Trials, loaded: Loaded) -> Failure | None:
-    """Whether something else than numbers forbids it."""
-    assert trials.instrumented is not None
-    kept = contract.judge(session.contract, trials.instrumented)
-    if not kept.is_kept:
-        return Failure(Status.CONTRACT, contract.breach(kept))
-    return None if loaded.denormals_kept else Failure(Status.CONTRACT, contract.FLUSHES)

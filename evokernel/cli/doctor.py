@@ -4,14 +4,13 @@ import json
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from evokernel.cli import options
+from evokernel.cli import memory_place, options
 from evokernel.cli.wording import folded
 from evokernel.config import home, key_names
 
@@ -45,7 +44,7 @@ def doctor(
     settings = Settings(
         runs=runs_dir,
         home=home(),
-        memory=Path(memory).expanduser() if memory else home() / "memory",
+        memory=memory_place.path(memory),
         keys=key_names(),
     )
     found = examine(settings, names)

@@ -194,12 +194,11 @@ def _proposer(
 
 
 def _memory(memory: str | None, policy: str | None) -> dict[str, Any]:
-    from evokernel.config import home
+    from evokernel.cli import memory_place
 
     if memory == "none":
         return {"path": None, "policy": policy or "none"}
-    path = Path(memory).expanduser() if memory else home() / "memory"
-    return {"path": path, "policy": policy or "evokernel"}
+    return {"path": memory_place.path(memory), "policy": policy or "evokernel"}
 
 
 def _config(**parts: Any) -> "RunConfig":

@@ -18,7 +18,7 @@ from evokernel.frozen import Frozen
 _TIMEOUT_S = 20.0
 _MOST_BYTES = 8 << 20  # a library so large is no kernel
 _FUNCTION = re.compile(r"^[0-9a-f]+ <(.+)>:$")
-_LINE = re.compile(r"^ *([0-9a-f]+):\s+(?:lock )?(\S+)\s*(.*)$")
+_LINE = re.compile(r"^ *([0-9a-f]+):\s+(lock\s+)?(\S+)\s*(.*)$")
 _TARGET = re.compile(r"^(?:0x)?([0-9a-f]+) <([^>+]+)(?:\+0x[0-9a-f]+)?>")
 _CALLED = re.compile(r"<([^>@+]+)")
 _LOADED, _EXECUTABLE = 1, 1  # of a program header: its kind, and a bit of its rights
@@ -144,9 +144,9 @@ def read(listing: str) -> tuple[Loop, ...]:
             body.append(
                 Instruction(
                     address=int(met[1], 16),
-                    name=met[2],
-                    operands=met[3].strip(),
-                    is_locked=":\tlock " in line or ": \tlock " in line,
+                    name=met[3],
+                    operands=met[4].strip(),
+                    is_locked=bool(met[2]),
                 )
             )
     return (*found, *_innermost(function, body))

@@ -1,6 +1,7 @@
 """Owns the check-up of a machine: which checks there are, and that each ends in a finding.
 
-Nothing is downloaded, nothing is sent, and nothing is left behind. What is slow or may crash is
+Nothing is downloaded, nothing is sent, and nothing is left behind but the
+lock file that every measurement uses. What is slow or may crash is
 tried in a process of its own (`probe`), all at the same time.
 """
 
@@ -20,7 +21,7 @@ class Check(NamedTuple):
 
     look: Callable[[Settings], Finding]
     is_required: bool = False
-    """Whether a look that fails by itself counts as missing."""
+    """While it is missing no run works; also where the look itself fails."""
 
 
 CHECKS = {
@@ -61,13 +62,13 @@ def _finding(name: str, settings: Settings) -> Finding:
     """What a check finds; where it fails itself, that is the finding: the others still count."""
     check = CHECKS[name]
     try:
-        return check.look(settings)
+        found = check.look(settings)
     except Exception as error:
-        return Finding(
+        found = Finding(
             name=name,
             state="missing" if check.is_required else "warning",
             found=in_one_line(f"the check itself failed: {type(error).__name__}: {error}"),
             advice="this is a fault of EvoKernel or of a broken installation; install it anew in a "
             "fresh environment, or report this line",
-            is_required=check.is_required,
         )
+    return found.model_copy(update={"is_required": check.is_required})

@@ -42,7 +42,7 @@ class Finding(Frozen):
     advice: str = ""
     """What to do where it is not ok."""
     is_required: bool = False
-    """While this is missing no run works with the present settings."""
+    """While this is missing no run works with the present settings; filled by `examine`."""
     facts: Facts = {}
     """The same for programs; the keys of a check never depend on what it found."""
 

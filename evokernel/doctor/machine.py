@@ -1,16 +1,15 @@
 """Owns the checks of the machine: cores, protections, counters, signs of others, device lock."""
 
-import ctypes
-import errno
 import os
-import platform
 import re
-import struct
+import shutil
 from pathlib import Path
 
+from evokernel.bench.counters import offered
 from evokernel.bench.device import CPU
 from evokernel.bench.disturbance import device_lock, runtime_folder, stalled_seconds
 from evokernel.bench.messages import Protections
+from evokernel.bench.processor import name
 from evokernel.doctor.finding import Facts, Finding, Settings
 from evokernel.doctor.probe import ProbeFailed, ask
 from evokernel.errors import WorkerError
@@ -31,11 +30,11 @@ def processor(settings: Settings) -> Finding:
     return Finding(
         name="processor",
         state="warning" if is_little else "ok",
-        found=f"{_processor_name()}, {usable} of {cores} cores usable, load {load:.1f}, "
+        found=f"{name()}, {usable} of {cores} cores usable, load {load:.1f}, "
         f"{free / 2**30:.1f} of {total / 2**30:.1f} GiB memory free",
         advice="end other programs before a run, or choose smaller tasks" if is_little else "",
         facts={
-            "model": _processor_name(),
+            "model": name(),
             "cores": cores,
             "usable_cores": usable,
             "load": load,
@@ -76,30 +75,38 @@ _LESS_SHUT_IN = (
 
 
 def counters(settings: Settings) -> Finding:
-    """Whether the processor's event counters can be read."""
+    """What profiles can look at: event counters, samples of what is executed, built libraries."""
     level = _read("/proc/sys/kernel/perf_event_paranoid")
-    facts: Facts = {"perf_event_paranoid": None if level is None else int(level), "error": ""}
-    try:
-        os.close(_open_cycles())
-    except OSError as error:
-        is_forbidden = error.errno in {errno.EACCES, errno.EPERM}
-        why = "may not be read" if is_forbidden else "are not offered by this machine"
+    refusal, samples = offered()
+    reads = shutil.which("objdump") is not None
+    facts: Facts = {
+        "perf_event_paranoid": None if level is None else int(level),
+        "error": refusal,
+        "samples": samples,
+        "objdump": reads,
+    }
+    others = f"samples {'can' if samples else 'cannot'} be taken, built libraries "
+    others += "can be read" if reads else "cannot be read without `objdump`"
+    if refusal:
+        is_forbidden = "not permitted" in refusal
         return Finding(
             name="counters",
             state="missing",
-            found=f"hardware counters {why}; perf_event_paranoid is {level or 'not there'}",
+            found=f"{refusal}; {others}",
             advice=_PERMIT if is_forbidden else _NO_COUNTERS,
-            facts=facts | {"error": error.strerror or str(error)},
+            facts=facts,
         )
-    found = f"hardware counters can be read, perf_event_paranoid is {level}"
+    found = f"hardware counters can be read; {others}"
     return Finding(name="counters", state="ok", found=found, facts=facts)
 
 
 _PERMIT = (
     "`sysctl kernel.perf_event_paranoid=2` (in a container also `--cap-add PERFMON`) permits them; "
-    "until then profiles use times and known work"
+    "until then profiles use times, samples and the built library"
 )
-_NO_COUNTERS = "as usual on virtual machines: profiles use times and known work instead"
+_NO_COUNTERS = (
+    "as usual on virtual machines: profiles use times, samples and the built library instead"
+)
 
 
 def timing(settings: Settings) -> Finding:
@@ -146,7 +153,6 @@ def lock(settings: Settings) -> Finding:
             state="missing",
             found=f"`{error.filename}` cannot be written: {error.strerror}",
             advice="make it a folder of this user; measurements of all processes meet there",
-            is_required=True,
             facts={"folder": str(error.filename), "is_free": None},
         )
     except WorkerError:
@@ -155,14 +161,8 @@ def lock(settings: Settings) -> Finding:
         name="lock",
         state="ok",
         found=f"`{folder}`, {'free' if is_free else 'held by a measurement that goes on now'}",
-        is_required=True,
         facts={"folder": str(folder), "is_free": is_free},
     )
-
-
-def _processor_name() -> str:
-    named = re.search(r"^model name\s*:\s*(.+)$", _read("/proc/cpuinfo") or "", re.MULTILINE)
-    return named[1].strip() if named else platform.machine()
 
 
 def _memory() -> tuple[int, int]:
@@ -183,26 +183,3 @@ def _read(path: str) -> str | None:
         return Path(path).read_text().strip()
     except OSError:
         return None
-
-
-_SYS_PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241}
-_ATTRIBUTE_BYTES = 64  # the first published size of `perf_event_attr`
-_USER_ONLY = 1 << 0 | 1 << 5 | 1 << 6  # disabled, without kernel, without hypervisor
-
-
-def _open_cycles() -> int:
-    """A descriptor of the counter of this thread's cycles in user code.
-
-    Raises:
-        OSError: Not permitted, or not there, as in most virtual machines.
-    """
-    number = _SYS_PERF_EVENT_OPEN.get(platform.machine())
-    if number is None:
-        raise OSError(0, "not tried on this architecture")
-    attribute = struct.pack("=IIQQQQQ", 0, _ATTRIBUTE_BYTES, 0, 0, 0, 0, _USER_ONLY)
-    buffer = ctypes.create_string_buffer(attribute, _ATTRIBUTE_BYTES)
-    libc = ctypes.CDLL(None, use_errno=True)
-    file = int(libc.syscall(number, buffer, 0, -1, -1, 0))
-    if file < 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return file

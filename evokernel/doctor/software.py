@@ -47,7 +47,6 @@ def packages(settings: Settings) -> Finding:
         state="missing" if is_stopped else "warning" if gone else "ok",
         found=f"missing: {', '.join(gone)}" if gone else f"all {len(known)} are installed",
         advice=_INSTALL.format(extra="", it="what is missing") if gone else "",
-        is_required=True,
         facts={"installed": there, "missing": gone},
     )
 
@@ -65,7 +64,6 @@ def compiler(settings: Settings) -> Finding:
             found=found,
             advice=advice
             or "install g++ or clang++ with its OpenMP, or set `$CXX` to one that has",
-            is_required=True,
             facts=dict.fromkeys(names),
         )
     command, _, version = facts.identity.partition(" | ")
@@ -74,7 +72,6 @@ def compiler(settings: Settings) -> Finding:
         state="ok",
         found=f"{version or command}: an OpenMP kernel, built in {facts.seconds:.1f} s, runs on "
         f"{facts.threads} threads with vectors of {facts.vector_bits} bits",
-        is_required=True,
         facts=facts.model_dump(),
     )
 
@@ -89,7 +86,6 @@ def torch(settings: Settings) -> Finding:
             state="missing",
             found=f"cannot be used: {error}",
             advice=_INSTALL.format(extra="", it="it"),
-            is_required=True,
             facts=dict.fromkeys(TorchFacts.model_fields),
         )
     built = f"built for CUDA {facts.cuda}" if facts.cuda else "built for processors"
@@ -97,7 +93,6 @@ def torch(settings: Settings) -> Finding:
         name="torch",
         state="ok",
         found=f"{facts.version} with {facts.threads} threads and {facts.vectors}, {built}",
-        is_required=True,
         facts=facts.model_dump(),
     )
 

@@ -38,7 +38,7 @@ def memory(settings: Settings) -> Finding:
     facts = _memory_facts(folder)
     if not facts["exists"]:
         found = f"none yet in `{folder}`; the first run makes it"
-        return Finding(name="memory", state="ok", found=found, is_required=True, facts=facts)
+        return Finding(name="memory", state="ok", found=found, facts=facts)
     try:
         facts |= _opened(folder)
     except EvoKernelError as error:
@@ -47,7 +47,6 @@ def memory(settings: Settings) -> Finding:
             state="missing",
             found=f"`{folder}` cannot be opened",
             advice=in_one_line(str(error)),
-            is_required=True,
             facts=facts,
         )
     owner = f", its index in use by process {facts['owner']}" if facts["owner"] else ""
@@ -56,7 +55,6 @@ def memory(settings: Settings) -> Finding:
         state="ok",
         found=f"`{folder}`, experiences: {facts['experiences']}, embedder: {facts['embedder']}, "
         f"last written {facts['last_written']}{owner}",
-        is_required=True,
         facts=facts,
     )
 
@@ -106,7 +104,6 @@ def _folder(name: str, folder: Path, otherwise: str) -> Finding:
             state="missing",
             found=f"`{folder}` cannot be written: {error.strerror}",
             advice=f"make room there, or {otherwise}" if is_full else otherwise,
-            is_required=True,
             facts=facts,
         )
     is_little = free < LITTLE_BYTES
@@ -116,7 +113,6 @@ def _folder(name: str, folder: Path, otherwise: str) -> Finding:
         state="warning" if is_little else "ok",
         found=f"{where} can be written, {_size(free)} free",
         advice=f"make room there, or {otherwise}" if is_little else "",
-        is_required=True,
         facts=facts | {"is_writable": True},
     )
 
