@@ -315,6 +315,43 @@ def test_mode_that_does_something_else_is_left_to_the_original(tmp_path, cache):
     assert modes_served(checks(written(TASK, KERNEL), tmp_path), "eval") == ("train", "eval")
 
 
+HALF = (
+    TASK.replace("import torch\n", 'import torch\n\nEVOKERNEL = {"precision": "bf16"}\n', 1)
+    .replace(
+        "        self.shift",
+        "        self.pair = [torch.full((width,), 1 / 3), torch.randn(width)]\n        self.shift",
+    )
+    .replace("+ offset", "+ offset + self.pair[0] * self.pair[1]")
+)
+HALF_KERNEL = """
+import torch
+
+
+class ModelNew(torch.nn.Module):
+    def __init__(self, width, factor=2.0):
+        super().__init__()
+        self.factor = factor
+        self.pair = [torch.full((width,), 1 / 3), torch.randn(width)]
+        self._mask = torch.ones(width)
+        self.shift = torch.nn.Parameter(torch.randn(width))
+
+    def forward(self, x, offset=1):
+        assert self._mask.dtype is torch.float32
+        assert {tensor.dtype for tensor in self.pair} == {torch.bfloat16}
+        more = self.pair[0] * self.pair[1] * self._mask.to(x.dtype)
+        return x * self.factor + self.shift + offset + more
+"""
+
+
+def test_conversion_is_that_of_the_run(tmp_path, cache):
+    found = checks(written(HALF, HALF_KERNEL), tmp_path)
+    assert [(check.is_right, check.reasons) for check in found] == [(True, {}), (True, {})]
+    made = loaded(tmp_path / "checked_kernel.py").ModelNew(32).to(torch.bfloat16)
+    with torch.no_grad():
+        assert made(X.bfloat16(), 1).dtype is torch.bfloat16
+    assert (made.evokernel.calls, made.evokernel.reasons) == (1, {})
+
+
 COUNTED = '        self.register_buffer("seen", torch.zeros(()))\n'
 PACKED = "        self.packed = self.shift.detach() * 1\n"
 

@@ -7,13 +7,14 @@ import copy
 import hashlib
 import json
 import random
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
 import torch
 
 from evokernel.export.spec import Domain
+from evokernel.nested import leaves
+from evokernel.program.casting import convert, to_dtype
 
 FACTOR, FLOOR = 10.0, 64.0
 """The kernel may err by FACTOR times the original's own error against fp64, and by FLOOR roundings
@@ -63,8 +64,11 @@ def compared(
         `bits`: hashes of what original and kernel gave.
     """
     args, kwargs = _constructor(original, seed)
-    twins = [_module(kind, args, kwargs, domain, mode, seed) for kind in (original.Model, made)]
+    twins = [_module(kind, args, kwargs, mode, seed) for kind in (original.Model, made)]
     model, kernel = twins
+    if domain.cast:
+        convert(model, getattr(torch, domain.cast))
+        kernel.to(getattr(torch, domain.cast))  # as its user does; it converts the rest by itself
     worst, bits, is_state_kept = (0.0, 0.0), [hashlib.sha256(), hashlib.sha256()], True
     for turn in range(2):
         inputs = _inputs(original, domain, workload, seed + turn)
@@ -104,14 +108,9 @@ def _constructor(original: ModuleType, seed: int) -> tuple[list[Any], dict[str, 
     return list(made), {}
 
 
-def _module(
-    kind: Any, args: list[Any], kwargs: dict[str, Any], domain: Domain, mode: str, seed: int
-) -> Any:
+def _module(kind: Any, args: list[Any], kwargs: dict[str, Any], mode: str, seed: int) -> Any:
     _seed(seed)
-    module = kind(*args, **kwargs)
-    if domain.cast:
-        module = module.to(getattr(torch, domain.cast))
-    return module.train(mode == "train")
+    return kind(*args, **kwargs).train(mode == "train")
 
 
 def _inputs(original: ModuleType, domain: Domain, workload: str, seed: int) -> list[Any]:
@@ -124,43 +123,25 @@ def _inputs(original: ModuleType, domain: Domain, workload: str, seed: int) -> l
         named = {str(entry.get("name", f"workload_{n}")): entry["inputs"] for n, entry in listed}
         made = named[workload]() if callable(named[workload]) else named[workload]
     values = list(made.values() if isinstance(made, dict) else made)
-    dtype = getattr(torch, domain.cast) if domain.cast else None
-    return [_converted(copy.deepcopy(value), dtype) for value in values]
-
-
-def _converted(tree: Any, dtype: torch.dtype | None) -> Any:
-    if isinstance(tree, torch.Tensor):
-        return tree.to(dtype) if dtype and tree.is_floating_point() else tree
-    if isinstance(tree, dict):
-        return {key: _converted(value, dtype) for key, value in tree.items()}
-    if isinstance(tree, list | tuple):
-        return type(tree)(_converted(value, dtype) for value in tree)
-    return tree
+    made = copy.deepcopy(values)
+    return to_dtype(made, getattr(torch, domain.cast)) if domain.cast else made
 
 
 def _called(module: Any, inputs: list[Any], seed: int) -> list[torch.Tensor]:
     _seed(seed)
     with torch.no_grad():
-        return list(_flat(module(*copy.deepcopy(inputs))))
+        found = leaves(module(*copy.deepcopy(inputs)))
+    return [leaf for _, leaf in found if isinstance(leaf, torch.Tensor)]
 
 
 def _exact(model: Any, inputs: list[Any], seed: int) -> list[torch.Tensor] | None:
     """What the original gives in fp64; None where it does not run in fp64."""
     try:
-        precise = copy.deepcopy(model).to(torch.float64)
-        return _called(precise, [_converted(value, torch.float64) for value in inputs], seed)
+        precise = copy.deepcopy(model)
+        convert(precise, torch.float64)
+        return _called(precise, to_dtype(inputs, torch.float64), seed)
     except (RuntimeError, TypeError, ValueError):
         return None
-
-
-def _flat(tree: Any) -> Iterator[torch.Tensor]:
-    if isinstance(tree, torch.Tensor):
-        yield tree
-    elif isinstance(tree, dict):
-        yield from _flat(list(tree.values()))
-    elif isinstance(tree, list | tuple):
-        for value in tree:
-            yield from _flat(value)
 
 
 def _distance(

@@ -16,6 +16,8 @@ import torch
 
 from evokernel.export.building import BuildError
 from evokernel.export.spec import Domain, unlike, unlike_tensor
+from evokernel.nested import leaves
+from evokernel.program.casting import convert
 
 MOST_REASONS = 50
 """Different reasons that are told apart; later ones are counted as `other`."""
@@ -208,7 +210,7 @@ class Guard:
             warnings.warn(text, RuntimeWarning, stacklevel=5)
             return self._why_no_kernel
         if self.domain.cast:
-            _cast(kernel, getattr(torch, self.domain.cast))
+            convert(kernel, getattr(torch, self.domain.cast))
         own = {slot.name: slot for slot in self._slots}
         self._shared = [(own[slot.name], slot) for slot in _slots(kernel) if slot.name in own]
         self._kernel = kernel
@@ -228,19 +230,13 @@ def _surroundings(values: tuple[Any, ...]) -> str:
     peek = getattr(torch._C._functorch, "peek_interpreter_stack", None)
     if peek is not None and peek() is not None:
         return "inside of a torch.func transform"
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in _tensors(values)):
+    if torch.is_grad_enabled() and any(_wants_gradient(leaf) for _, leaf in leaves(values)):
         return "a gradient is wanted (call it under `torch.no_grad()`)"
     return ""
 
 
-def _tensors(tree: Any) -> Iterator[torch.Tensor]:
-    if isinstance(tree, torch.Tensor):
-        yield tree
-    elif isinstance(tree, dict):
-        yield from _tensors(list(tree.values()))
-    elif isinstance(tree, list | tuple):
-        for value in tree:
-            yield from _tensors(value)
+def _wants_gradient(leaf: Any) -> bool:
+    return isinstance(leaf, torch.Tensor) and leaf.requires_grad
 
 
 def _settings(parts: list[Any]) -> Iterator[tuple[Any, str, Any]]:
@@ -269,15 +265,6 @@ def _slots(model: Any) -> Iterator[Slot]:
             for key, tensor in getattr(part, store).items():
                 if tensor is not None:
                     yield Slot(part, store, key, f"{path}.{key}" if path else key)
-
-
-def _cast(kernel: Any, dtype: torch.dtype) -> None:
-    """Convert parameters, buffers, and tensors kept as plain attributes, which `.to` skips."""
-    kernel.to(dtype)
-    for part in kernel.modules():
-        for name, value in list(vars(part).items()):
-            if isinstance(value, torch.Tensor) and value.is_floating_point():
-                vars(part)[name] = value.to(dtype)
 
 
 def _random_state() -> tuple[Any, Any]:

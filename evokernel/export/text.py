@@ -15,6 +15,8 @@ from evokernel.export.spec import Domain
 from evokernel.task import Task
 
 EMBEDDED = {
+    "evokernel/nested.py": (),
+    "evokernel.program/casting.py": (),
     "evokernel.compilers/loading.py": (),
     "evokernel.compilers/binding.py": ("bind", "faults"),
     "evokernel.export/building.py": (),
