@@ -55,6 +55,11 @@ TWO = "torch.randn(16, 32), torch.randn(16, 32)"
         ("x.masked_fill(y.bool(), 0.0)", "torch.randn(16, 32), torch.ones(16, 32).tril()", ""),
         ("self.norm(x)", "torch.randn(16, 32)", "self.norm = nn.BatchNorm1d(32)"),
         ("x * self.scale", "torch.randn(16, 32)", "self.scale = nn.Parameter(torch.ones(32) + 1)"),
+        (
+            "x.exp() * self.one if bool((self.one == 1).all()) else 1 // 0",
+            "torch.randn(16, 32)",
+            "self.register_buffer('one', torch.ones(32))",
+        ),
     ],
 )
 def test_a_sound_task_passes(body: str, inputs: str, init: str):

@@ -91,6 +91,10 @@ def test_peaks_are_measured_once_and_kept(tmp_path, monkeypatch):
     better = devices.measure_again(tmp_path, 1, compiler, again)
     for old, new in zip(again.rates, better.rates, strict=True):
         assert new.copy_rate >= old.copy_rate
+    assert 0 < better.region_s <= again.region_s
+    of_another_kernel = better.model_copy(update={"gflops": 1e9, "format": devices.FORMAT - 1})
+    path.write_text(of_another_kernel.model_dump_json())
+    assert 0 < device_facts(tmp_path, 1, compiler).gflops < 1e9
 
 
 def test_the_measuring_kernel_says_what_it_moves(tmp_path):

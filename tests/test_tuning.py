@@ -130,6 +130,12 @@ def test_what_cannot_be_used_is_said(declaration, note):
     assert note in space.notes[0]
 
 
+def test_values_beyond_the_most_are_named():
+    space = declared(f"{{'BLOCK': {list(range(100))}}}")
+    assert len(space.parameters["BLOCK"]) == 64
+    assert "gives `BLOCK` 100 values; only the first 64" in space.notes[0]
+
+
 def test_one_unusable_parameter_leaves_the_others():
     space = declared("{'BLOCK': [64, None, 128], 'WIDTH': [1, 2]}")
     assert space.parameters == {"BLOCK": (64, 128)}
