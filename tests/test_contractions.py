@@ -91,6 +91,10 @@ CASES: dict[str, tuple[str, tuple[str, ...], str]] = {
     "pool_then_sum": ("F.max_pool2d(x, 3, 2, 1).sum()", ("2, 3, 9, 21",), "fused fused"),
     "two_pools": ("F.max_pool2d(x, 2).flatten(1), F.avg_pool2d(x, 3, 1).flatten(1)",
                   ("2, 3, 8, 10",), "fused fused"),
+    "attention_masked": ("F.scaled_dot_product_attention(x, x, x, (y > 0) & (z > 0))",
+                         (HEADS, "7, 7", "7, 1"), "contraction fused contraction"),
+    "attention_added": ("F.scaled_dot_product_attention(x, x, x, y + (z > 0).log())",
+                        (HEADS, "7, 7", "7, 1"), "contraction fused contraction"),
     "conv_line": ("self.line(x) * y", ("2, 4, 30", "30"), "contraction"),
 }  # fmt: skip
 

@@ -107,29 +107,43 @@ def _attention(writer: Rewriter, node: Node) -> None:
     if node.argument("is_causal") or node.argument("enable_gqa") or number(node, "dropout_p"):
         raise Unsupported("causal or grouped attention, and dropout, are not covered")
     name, query, key = node.name, tensor(node, "query"), tensor(node, "key")
-    dtype = node.outputs[0].dtype
     scale = number(node, "scale", 1 / math.sqrt(writer.shape(query)[-1]))
     scores = writer.product(query, writer.swapped(key), f"{name}_scores")
     scores = writer.scaled(scores, scale, f"{name}_scaled")
-    mask, shape = node.argument("attn_mask"), writer.shape(scores)
+    mask = node.argument("attn_mask")
     if isinstance(mask, Ref):
-        if writer.node(mask).outputs[mask.index].dtype == "bool":
-            scores = writer.call(
-                "where",
-                shape,
-                dtype,
-                f"{name}_masked",
-                condition=mask,
-                self=scores,
-                other=-math.inf,
-            )
-        else:
-            scores = writer.add(scores, mask, f"{name}_masked")
+        scores = _masked(writer, node, scores, mask)
+    shape, dtype = writer.shape(scores), node.outputs[0].dtype
     weights = writer.call(
         "softmax", shape, dtype, f"{name}_weights", self=scores, dim=len(shape) - 1, dtype=None
     )
+    if isinstance(mask, Ref):
+        weights = _zeros_without_scores(writer, node, scores, weights)
     writer.product(weights, tensor(node, "value"), name)
     writer.finish(node)
+
+
+def _masked(writer: Rewriter, node: Node, scores: Ref, mask: Ref) -> Ref:
+    """Scores plus a mask; false is minus infinity, which NaN and infinity outlive as NaN."""
+    spec = writer.node(mask).outputs[mask.index]
+    if spec.dtype == "bool":
+        dtype, name = node.outputs[0].dtype, f"{node.name}_mask"
+        mask = writer.call(
+            "where", spec.shape, dtype, name, condition=mask, self=0.0, other=-math.inf
+        )
+    return writer.add(scores, mask, f"{node.name}_masked")
+
+
+def _zeros_without_scores(writer: Rewriter, node: Node, scores: Ref, weights: Ref) -> Ref:
+    """Weights that are zero, not NaN, in a row that a mask leaves no score; so has torch.
+
+    A lost score's weight is zero in every other row too, unless that is NaN all along: then
+    what remains of it makes the values NaN.
+    """
+    shape, dtype = writer.shape(scores), node.outputs[0].dtype
+    lost = writer.call("eq", shape, "bool", f"{node.name}_lost", self=scores, other=-math.inf)
+    name = f"{node.name}_kept"
+    return writer.call("where", shape, dtype, name, condition=lost, self=0.0, other=weights)
 
 
 def _einsum(writer: Rewriter, node: Node) -> None:
