@@ -10,7 +10,10 @@ import json
 import pickle
 import subprocess
 import sys
+import threading
+import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import ModuleType
 
@@ -246,6 +249,29 @@ def test_copies_have_kernels_and_weights_of_their_own(model, original):
             assert twin.evokernel.fallbacks == 0
 
 
+def test_threads_that_call_first_at_once_share_one_kernel(module, model, original):
+    made, together = [], threading.Barrier(4)
+
+    def kernel_class():
+        time.sleep(0.05)  # so that all threads are there before the kernel is
+        made.append(module.kernel_class())
+        return made[-1]
+
+    model.evokernel = module.Guard(module.ORIGINAL.Model, module.DOMAIN, kernel_class)
+    model.evokernel.bind(model, (32,), {})
+
+    def call(number):
+        together.wait()
+        with torch.no_grad():
+            return model(X + number, 1)
+
+    with ThreadPoolExecutor(4) as pool, torch.no_grad():
+        for number, out in enumerate(pool.map(call, range(4))):
+            assert torch.allclose(out, original(X + number, 1))
+    assert len(made) == 1
+    assert model.evokernel.reasons == {}
+
+
 def test_signature_is_the_original_ones(module):
     assert list(inspect.signature(module.ModelNew).parameters) == ["width", "factor"]
 
@@ -285,8 +311,10 @@ def test_file_without_a_compiler_runs_the_original_and_says_so(file, tmp_path, m
     monkeypatch.setenv("CXX", "/nowhere/g++")
     model = loaded(file).ModelNew(32)
     with torch.no_grad():
-        with pytest.warns(RuntimeWarning, match=r"no C\+\+ compiler \(`\$CXX` is `/nowhere/g\+\+`"):
+        missing = r"no C\+\+ compiler \(`\$CXX` is `/nowhere/g\+\+`"
+        with pytest.warns(RuntimeWarning, match=missing) as warned:
             out = model(X, 1)
+        assert warned[0].filename == __file__
         assert torch.equal(out, X * 2 + model.shift + 1)
         model(X, 1)
     assert model.evokernel.fallbacks == 2

@@ -196,19 +196,26 @@ class Guard:
         return ""
 
     def _built(self, model: Any) -> str:
-        """Make the kernel at its first use; says why it cannot be made, and warns once."""
-        if self._kernel is not None or self._why_no_kernel:
-            return self._why_no_kernel
-        try:
+        """Make the kernel at its first use; says why it cannot be made, and warns once.
+
+        Threads that call first at once share one kernel: its slots belong to it alone.
+        """
+        if self._kernel is None and not self._why_no_kernel:
             with _BUILDING:
-                made = self._kernel_class()
-                with _as_random_as(self._random):
-                    kernel = made(*self._constructor[0], **self._constructor[1])
+                if self._kernel is None and not self._why_no_kernel:
+                    self._why_no_kernel = self._make(model)
+        return self._why_no_kernel
+
+    def _make(self, model: Any) -> str:
+        """Make the kernel, and set it last: whoever sees it sees its slots as well."""
+        try:
+            made = self._kernel_class()
+            with _as_random_as(self._random):
+                kernel = made(*self._constructor[0], **self._constructor[1])
         except BuildError as error:
-            self._why_no_kernel = f"the kernel cannot be built: {str(error).splitlines()[0]}"
             text = f"`{type(model).__name__}` runs the original module: {error}"
-            warnings.warn(text, RuntimeWarning, stacklevel=5)
-            return self._why_no_kernel
+            warnings.warn(text, RuntimeWarning, stacklevel=7)  # past torch, at the caller
+            return f"the kernel cannot be built: {str(error).splitlines()[0]}"
         if self.domain.cast:
             convert(kernel, getattr(torch, self.domain.cast))
         own = {slot.name: slot for slot in self._slots}
