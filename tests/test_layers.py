@@ -15,14 +15,14 @@ ROOT = Path(__file__).parent.parent
 ROWS = (
     ("errors", "frozen", "nested", "tasks"),
     ("config", "task", "program", "opgraph", "evaluation", "attempt", "tuning", "wording"),
-    ("compilers", "memory", "record"),
+    ("compilers", "memory", "record", "zoo"),
     ("jit",),
     ("bench", "prompts"),
     ("proposers",),
     ("graphs",),
     ("testing",),
     ("export", "optimize"),
-    ("doctor", "study", "report", "serve", "verify"),
+    ("doctor", "study", "report", "selftest", "serve", "verify"),
     ("cli",),
     ("__main__",),
 )

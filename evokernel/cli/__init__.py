@@ -21,6 +21,7 @@ COMMANDS = {
     "report": ("report:report", "Write a report of a run, with plots."),
     "memory": ("memory:app", "Look at what was learned, and keep it in order."),
     "task": ("task:app", "List the built-in tasks, or look at one."),
+    "selftest": ("selftest:selftest", "Are cheats caught here, and honest kernels believed?"),
     "doctor": ("doctor:doctor", "Look at what a run needs, and say what is missing."),
 }
 """Name to place (`module:name` within this package) and the line that `--help` shows. The place

@@ -1,0 +1,134 @@
+"""Owns `evokernel selftest`: are cheats caught and honest kernels believed on this machine?"""
+
+import shutil
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from evokernel.cli import options
+from evokernel.cli.listing import show
+from evokernel.cli.wording import counted, duration, folded
+
+if TYPE_CHECKING:
+    from evokernel.selftest import Finding, Outcome, Summary
+
+_STYLES = {
+    **dict.fromkeys(("caught", "passed"), "green"),
+    **dict.fromkeys(("not judged", "skipped"), "yellow"),
+}
+_COLUMNS = (6, 32, 19, 17, 8)
+_OUTCOMES: "tuple[Outcome, ...]" = (
+    "caught",
+    "passed",
+    "accepted",
+    "refused",
+    "confused",
+    "not judged",
+    "skipped",
+)
+
+
+def selftest(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME", help="Only these exhibits: names, codes (A1..H8) or kinds."),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Every mechanism once, within a minute.")
+    ] = False,
+    source: Annotated[
+        bool, typer.Option("--source", help="Print the candidates instead of judging them.")
+    ] = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Judge a zoo of cheating, broken and honest candidates, as any candidate is judged.
+
+    Every cheat has to be caught for what it does, and every honest kernel has to pass, among them
+    those that look suspicious. Takes up to five minutes. docs/hacks.md explains the codes.
+
+    Exit code 1: a cheat was accepted, an honest kernel refused, or the two were confused.
+
+    Example: evokernel selftest --quick
+    """
+    from evokernel.selftest import Summary, chosen, examine, quick_config
+    from evokernel.zoo import exhibits
+
+    known = {part for e in exhibits() for part in (e.name, e.code, e.kind) if part}
+    for name in names or ():
+        options.one_of("NAME", sorted(known))(name)
+    wanted = chosen(names or (), quick)
+    if source:
+        typer.echo("\n\n".join(f"# {e.name}\n{e.candidate().source.strip()}" for e in wanted))
+        return
+    began = time.monotonic()
+    found = examine(wanted, quick_config())
+    findings = tuple(found if as_json else _shown(found))
+    summary = Summary(findings=findings, seconds=round(time.monotonic() - began, 1))
+    if as_json:
+        typer.echo(summary.model_dump_json(indent=2))
+    else:
+        _conclude(summary)
+    if not summary.is_green:
+        raise typer.Exit(1)
+
+
+def _shown(found: "Iterable[Finding]") -> "Iterator[Finding]":
+    """Print each as soon as it is there."""
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    console = Console(highlight=False, markup=False, soft_wrap=True)
+    console.print(_row("code", "name", "expected", "got", "took"), style="bold")
+    for finding in found:
+        console.print(_line(finding))
+        if finding.outcome not in ("caught", "passed"):
+            said = f"{finding.outcome}: {finding.reason or finding.mechanism}"
+            console.print(folded(said, width, _COLUMNS[0] + 2), style=_style(finding.outcome))
+        yield finding
+
+
+def _line(finding: "Finding") -> Text:
+    expected = finding.expected[0].value
+    got = finding.status.value if finding.status else finding.outcome
+    wanted = f"{expected} +{len(finding.expected) - 1}" if finding.expected[1:] else expected
+    text = Text(_row(finding.code, finding.name, wanted, got, f"{finding.seconds:.1f} s"))
+    start = sum(_COLUMNS[:3])
+    text.stylize(_style(finding.outcome), start, start + len(got))
+    return text
+
+
+def _row(*cells: str) -> str:
+    code, name, wanted, got, took = cells
+    first, second, third, fourth, last = _COLUMNS
+    return f"{code:<{first}}{name:<{second}}{wanted:<{third}}{got:<{fourth}}{took:>{last}}"
+
+
+def _style(outcome: str) -> str:
+    return _STYLES.get(outcome, "bold red")
+
+
+def _conclude(summary: "Summary") -> None:
+    print()
+    table = Table("code", *_OUTCOMES, box=None)
+    rows: dict[str, Counter[str]] = {}
+    for finding in summary.findings:
+        rows.setdefault(finding.code or "honest", Counter())[finding.outcome] += 1
+    for code, counts in sorted(rows.items(), key=lambda item: (item[0] == "honest", item[0])):
+        table.add_row(code, *(str(counts[name] or "") for name in _OUTCOMES))
+    show(table)
+    print()
+    for finding in summary.failed:
+        print(f"{finding.outcome}: {finding.code or 'honest'} {finding.name}: {finding.mechanism}")
+    counts = Counter(finding.outcome for finding in summary.findings)
+    told = (f"{counts[name]} {name}" for name in _OUTCOMES if counts[name])
+    verdict = "all is well" if summary.is_green else _trouble(summary)
+    print(f"{', '.join(told)}; {duration(summary.seconds)}: {verdict}")
+
+
+def _trouble(summary: "Summary") -> str:
+    return counted(len(summary.failed), "failure") if summary.failed else "nothing was judged"
