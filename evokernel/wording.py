@@ -1,6 +1,10 @@
-"""Owns how numbers are written for people, in the terminal and in reports alike."""
+"""Owns how numbers and foreign texts are written for people, in the terminal and in reports."""
+
+import re
 
 from evokernel.evaluation import Interval
+
+_SUSPECT = re.compile(r"[^\n\t -~]")
 
 
 def milliseconds(value: float) -> str:
@@ -33,3 +37,17 @@ def duration(seconds: float) -> str:
 def counted(number: int, noun: str) -> str:
     """A number with its noun, e.g. `1 attempt`, `3 attempts`."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def plain(text: str) -> str:
+    r"""Text that somebody else wrote, with what a terminal would obey spelt out, e.g. `\x1b`.
+
+    That goes for control characters and for those that turn the direction of writing; line ends
+    and tabs stay.
+    """
+    return _SUSPECT.sub(_spelt, text.replace("\r\n", "\n"))
+
+
+def _spelt(found: re.Match[str]) -> str:
+    character = found[0]
+    return character if character.isprintable() else ascii(character)[1:-1]

@@ -2,6 +2,7 @@
 
 import ctypes
 import os
+import re
 import subprocess
 import sys
 import time
@@ -9,9 +10,11 @@ from pathlib import Path
 
 import pytest
 
+import evokernel
 from evokernel.compilers import Artefact, BuildFailure, KernelSource
 from evokernel.compilers.cpp import CppCompiler, signatures
 from evokernel.compilers.diagnostics import KERNEL, parse
+from evokernel.confinement.kernel import landlock_version
 from evokernel.errors import CompilerMissing, ConfigError
 
 ANSWER = 'extern "C" int answer() { return 42; }\n'
@@ -160,14 +163,17 @@ print(built.key, ctypes.CDLL(built.path).answer())
     assert leftovers(tmp_path) == []
 
 
+def pids(log: str) -> list[int]:
+    return [int(pid) for line in re.findall("pids (.*)", log) for pid in line.split()]
+
+
 def test_hanging_compiler_is_killed_with_its_children(tmp_path, fake):
-    pids = tmp_path / "pids"
-    fake(f"sleep 300 & echo $! $$ >{pids}; echo > temporary.s; wait")
+    fake("sleep 300 & echo pids $! $$; echo > temporary.s; wait")
     compiler = CppCompiler(tmp_path, timeout_s=2)
     result = failed(compiler.build(cpp(ANSWER)))
     assert result.timed_out
     assert result.diagnostics[0].message == "the compiler was stopped at its limit of 2 s"
-    assert [pid for pid in map(int, pids.read_text().split()) if is_alive(pid)] == []
+    assert [is_alive(pid) for pid in pids(result.log)] == [False, False]
     assert leftovers(tmp_path) == []
     assert failed(compiler.build(cpp(ANSWER))).cached
     assert failed(CppCompiler(tmp_path, timeout_s=0.5).build(cpp(ANSWER))).cached
@@ -180,10 +186,10 @@ def test_timeout_is_tried_again_with_a_larger_limit(tmp_path, fake):
 
 
 def test_children_of_a_finished_compiler_are_killed_too(tmp_path, fake):
-    pids = tmp_path / "pids"
-    fake(f'sleep 300 & echo $! >{pids}; exec g++ "$@"')
-    assert answer(built(CppCompiler(tmp_path).build(cpp(ANSWER)))) == 42
-    assert not is_alive(int(pids.read_text()))
+    fake('sleep 300 & echo pids $!; exec g++ "$@"')
+    artefact = built(CppCompiler(tmp_path).build(cpp(ANSWER)))
+    assert answer(artefact) == 42
+    assert [is_alive(pid) for pid in pids(artefact.log)] == [False]
 
 
 def test_endless_source_hits_the_time_limit(tmp_path):
@@ -220,9 +226,61 @@ def test_flood_of_messages_is_capped(compiler):
 
 def test_compiler_sees_no_keys(tmp_path, fake, monkeypatch):
     monkeypatch.setenv("SOME_API_KEY", "secret")
-    fake(f'env >{tmp_path}/env; exec g++ "$@"')
-    built(CppCompiler(tmp_path).build(cpp(ANSWER)))
-    assert "secret" not in (tmp_path / "env").read_text()
+    fake('env; exec g++ "$@"')
+    log = built(CppCompiler(tmp_path).build(cpp(ANSWER))).log
+    assert "PATH=" in log
+    assert "secret" not in log
+
+
+REFERENCE = Path(evokernel.__file__).parent / "tasks" / "softmax.py"
+
+
+@pytest.mark.skipif(not landlock_version(), reason="the kernel offers no Landlock")
+@pytest.mark.parametrize(
+    "text",
+    [
+        'extern "C" int answer() { return\n#include "{path}"\n; }',
+        'extern "C" int answer() { return\n#include "../../../secret"\n; }',
+        'asm(".section .rodata\\n .incbin \\"{path}\\"\\n");',
+        '#include "/proc/self/environ"\n',
+        f'#include "{REFERENCE}"\n',
+        f'asm(".incbin \\"{REFERENCE}\\"");',
+        '#include "/etc/shadow"\n',
+    ],
+)
+def test_a_kernel_takes_in_no_other_file(tmp_path, compiler, text):
+    (tmp_path / "secret").write_text("42")
+    result = failed(compiler.build(cpp(text.replace("{path}", str(tmp_path / "secret")))))
+    assert re.search("Permission denied|file not found", result.log)
+    assert compiler.is_fenced
+
+
+def test_a_compiler_writes_nowhere_else_and_calls_nobody(tmp_path, fake):
+    fake(f'echo x >{tmp_path}/planted; bash -c "exec 3<>/dev/tcp/127.0.0.1/1"; exec g++ "$@"')
+    compiler = CppCompiler(tmp_path)
+    log = built(compiler.build(cpp(ANSWER))).log
+    assert "/dev/tcp/127.0.0.1/1: Operation not permitted" in log
+    assert compiler.is_fenced
+    if landlock_version():
+        assert not (tmp_path / "planted").exists()
+
+
+def test_a_compiler_that_needs_more_than_the_fence_allows_goes_without(tmp_path, fake):
+    if not landlock_version():
+        pytest.skip("the kernel offers no Landlock")
+    needed = tmp_path / "needed"
+    needed.write_text("x")
+    fake(f'cat {needed} || exit 1; exec g++ "$@"')
+    compiler = CppCompiler(tmp_path)
+    assert answer(built(compiler.build(cpp(ANSWER)))) == 42
+    assert not compiler.is_fenced
+
+
+def test_a_terminal_is_not_written_to_through_messages(compiler):
+    result = failed(compiler.build(cpp("#error \x1b]0;title\x07\x1b[31m red\n")))
+    shown = result.log + result.diagnostics[0].message + (result.diagnostics[0].excerpt or "")
+    assert not {"\x1b", "\x07"} & set(shown)
+    assert "red" in shown
 
 
 def test_missing_compiler_says_what_was_looked_for(tmp_path, monkeypatch):

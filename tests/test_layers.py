@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 ROWS = (
-    ("errors", "frozen", "nested", "tasks"),
+    ("confinement", "errors", "frozen", "nested", "tasks"),
     ("config", "task", "program", "opgraph", "evaluation", "attempt", "tuning", "wording"),
     ("compilers", "memory", "record", "zoo"),
     ("jit",),

@@ -66,8 +66,8 @@ def place(tmp_path_factory: pytest.TempPathFactory, warm_cache: Path) -> Iterato
 
 @pytest.fixture(scope="module")
 def basic(tmp_path_factory: pytest.TempPathFactory, warm_cache: Path) -> Iterator[Place]:
-    """As in a container that permits no namespaces."""
-    yield from _place(tmp_path_factory, warm_cache, "basic")
+    """As in a container that permits no namespaces, nor Landlock."""
+    yield from _place(tmp_path_factory, warm_cache, "bare")
 
 
 def _place(factory: pytest.TempPathFactory, cache: Path, isolation: str) -> Iterator[Place]:
@@ -158,6 +158,43 @@ HOSTILE = {
         ),
         Status.OUTPUT_LIMIT,
     ),
+    "many_small_ones": (
+        module(
+            """
+        for _ in range(6):
+            if os.fork() == 0:
+                kept = bytearray(os.urandom(1)) * (300 << 20)
+                time.sleep(60)
+        time.sleep(60)
+            """
+        ),
+        Status.OUT_OF_MEMORY,
+    ),
+    "memory_in_files": (
+        module(
+            """
+        for _ in range(30):
+            file = os.memfd_create("x")
+            os.write(file, bytes(100 << 20))
+        time.sleep(60)
+            """
+        ),
+        Status.OUT_OF_MEMORY,
+    ),
+    "zombies": (
+        module("        [os.fork() or os._exit(0) for _ in range(150)]\n" + GOOD),
+        Status.PASSED,
+    ),
+    "stops_all": (
+        module(
+            """
+        try: os.kill(os.getppid(), signal.SIGSTOP)
+        except OSError: print("refused")
+        os.kill(0, signal.SIGSTOP)
+            """
+        ),
+        Status.TIMEOUT,
+    ),
     "syntax": ("def broken(:\n", Status.INVALID_SOURCE),
     "no_class": ("import torch\n", Status.INVALID_SOURCE),
     "import_raises": (module(GOOD, top="1 / 0"), Status.RUNTIME_ERROR),
@@ -216,7 +253,10 @@ def test_good_candidates_pass_between_hostile_ones(place: Place, name: str) -> N
     assert place.left_over() == ([], [])
 
 
-@pytest.mark.parametrize("name", ["daemon", "fork_bomb", "file_flood", "locks_scratch", "exit"])
+@pytest.mark.parametrize(
+    "name",
+    ["daemon", "fork_bomb", "file_flood", "locks_scratch", "exit", "many_small_ones", "stops_all"],
+)
 def test_nothing_remains_without_namespaces_either(basic: Place, name: str) -> None:
     source, expected = HOSTILE[name]
     limits = limits_for(expected)
@@ -595,7 +635,8 @@ from pathlib import Path
 from evokernel.bench.messages import WorkerSpec
 from evokernel.bench.pool import WorkerPool
 source, base = Path(sys.argv[1]).read_text(), Path(sys.argv[2])
-pools = [WorkerPool(cache=base, isolation=kind, base=base) for kind in ("full", "basic")]
+cache = base.parent / "cache"
+pools = [WorkerPool(cache=cache, isolation=kind, base=base) for kind in ("full", "basic")]
 for pool in pools:
     pool.warm(threads=1)
 workers = [pool.fork(WorkerSpec(role="candidate", source=source), None) for pool in pools]
@@ -606,6 +647,26 @@ pids = [pid for worker in workers for pid in worker.pids]
 print("ready", *pids, *(pid for pool in pools for pid in pool.server_pids), flush=True)
 workers[0].run("x")
 """
+
+
+def test_what_a_pool_left_that_died_with_all_its_processes_is_removed_by_the_next(
+    tmp_path: Path,
+) -> None:
+    code = (
+        "import os, pathlib, sys\n"
+        "from evokernel.bench.scratch import Quarters, Scratch\n"
+        "scratch = Scratch(Quarters(pathlib.Path(sys.argv[1])).path, 1 << 20)\n"
+        "(scratch.path / 'left').mkdir(mode=0)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    cache, base = tmp_path / "cache", tmp_path / "base"
+    base.mkdir()
+    with WorkerPool(cache=cache, base=base):
+        subprocess.run([sys.executable, "-c", code, str(base)], check=False)
+        assert len(list(base.rglob("left"))) == 1
+        with WorkerPool(cache=cache, base=base):
+            assert list(base.rglob("left")) == []
+            assert len(list(base.iterdir())) == 2  # of the two pools that live
 
 
 def test_everything_ends_with_a_killed_parent(tmp_path: Path) -> None:

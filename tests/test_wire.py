@@ -3,6 +3,7 @@
 import os
 import socket
 import struct
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,6 +17,16 @@ from evokernel.errors import WorkerError
 
 def frame(body: bytes) -> bytes:
     return struct.pack("!I", len(body)) + body
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def read_three_times(wire: Wire) -> None:
+    for _ in range(3):
+        wire.feed()
+        wire.take()
 
 
 def test_messages_arrive_in_order_with_their_files() -> None:
@@ -47,6 +58,11 @@ def test_messages_arrive_in_order_with_their_files() -> None:
         frame(b'{"files": "x"}'),
         frame(b"[" * 100_000),
         frame(b"\xff\xfe"),
+        frame(b'{"a": NaN}'),
+        frame(b'{"a": -Infinity}'),
+        frame(b'{"a": 1e999}'),
+        frame(b'{"a": 1' + b"0" * 30 + b"}"),
+        frame(b'{"a": 1' + b"0" * 5000 + b"}"),
         struct.pack("!I", 1 << 31),
     ],
 )
@@ -57,6 +73,48 @@ def test_what_is_no_frame_is_refused(sent: bytes) -> None:
         with pytest.raises(BadFrame):
             wire.receive()
     wire.close()
+
+
+def test_files_that_no_frame_announced_are_refused_and_closed() -> None:
+    null = os.open("/dev/null", os.O_RDONLY)
+    wire, other = Wire.pair()
+    before = open_files()
+    for body, count in ((frame(b"{}"), 1), (b"\0", 1)):
+        socket.send_fds(other, [body], [null] * count)
+    with pytest.raises(BadFrame):
+        read_three_times(wire)
+    wire.close()
+    other.close()
+    assert open_files() == before - 2
+    os.close(null)
+
+
+def test_a_flood_of_files_is_refused_before_ours_run_out() -> None:
+    null = os.open("/dev/null", os.O_RDONLY)
+    wire, other = Wire.pair()
+    for _ in range(3):
+        socket.send_fds(other, [b"\0"], [null] * 4)
+    with pytest.raises(BadFrame, match="more files"):
+        read_three_times(wire)
+    socket.send_fds(other, [b"\0"], [null] * 9)
+    with pytest.raises(BadFrame, match="more files"):
+        wire.feed()
+    wire.close()
+    other.close()
+    os.close(null)
+
+
+def test_what_waits_before_a_request_is_seen() -> None:
+    wire, other = Wire.pair()
+    assert wire.is_idle
+    other.send(b"x")
+    assert not wire.is_idle
+    other.close()
+    wire.close()
+    gone, other = Wire.pair()
+    other.close()
+    assert gone.is_idle  # the next call finds that it is broken
+    gone.close()
 
 
 def test_a_frame_may_come_in_pieces() -> None:
@@ -145,12 +203,19 @@ def test_a_package_that_lies_is_refused() -> None:
             {"layouts": [layout | {"offset": -64}]},
             {"layouts": [layout | {"strides": (-1,)}]},
             {"layouts": [layout | {"dtype": "Tensor"}]},
+            {"layouts": [layout | {"shape": (1 << 62, 1 << 62), "strides": (0, 0)}]},
         ]
         for lie in lies:
             with pytest.raises(BadTree):
-                Package.receive(sent.message | lie, sent.files, limit=1 << 20)
+                Package.receive(sent.message | lie, (os.dup(*sent.files),), limit=1 << 20)
         with pytest.raises(BadTree, match="more than"):
-            Package.receive(sent.message, sent.files, limit=100)
+            Package.receive(sent.message, (os.dup(*sent.files),), limit=100)
+        before = open_files()
+        expanded = layout | {"shape": (1 << 40,), "strides": (0,), "span": 1}
+        message = sent.message | {"layouts": [expanded]}
+        with pytest.raises(BadTree, match="unfold"):
+            Package.receive(message, (os.dup(*sent.files),), limit=1 << 20)
+        assert open_files() == before
 
 
 def test_memory_that_could_still_change_is_refused() -> None:
@@ -159,10 +224,9 @@ def test_memory_that_could_still_change_is_refused() -> None:
     os.ftruncate(shared, 64)
     with pytest.raises(BadTree, match="could still change"):
         Package.receive(message, (shared,), limit=64)
-    os.close(shared)
     ours, other = socket.socketpair()
     with ours, other, pytest.raises(BadTree, match="no shared memory"):
-        Package.receive(message, (ours.fileno(),), limit=64)
+        Package.receive(message, (os.dup(ours.fileno()),), limit=64)
 
 
 def test_what_cannot_be_packed_is_named() -> None:

@@ -13,10 +13,11 @@ import tempfile
 import traceback
 from typing import NoReturn
 
-from evokernel.bench import kernel, sandbox
+from evokernel.bench import sandbox
 from evokernel.bench.descendants import sweep
 from evokernel.bench.sandbox import Cell, Report
 from evokernel.bench.wire import BrokenWire, Wire
+from evokernel.confinement import kernel
 
 EXIT_FAULT = 70
 """Exit status of a reaper or worker whose harness failed (EX_SOFTWARE)."""

@@ -3,6 +3,8 @@
 Nothing that a worker sends is believed beyond its form. Deadlines are kept by killing the worker.
 """
 
+import os
+import secrets
 import select
 import signal
 import time
@@ -11,15 +13,19 @@ from typing import Any, NoReturn
 
 from pydantic import ValidationError
 
+from evokernel.bench import complaint
+from evokernel.bench.limits import Limits
 from evokernel.bench.logs import OutputLog
 from evokernel.bench.messages import Fault, Faulted, Protections
 from evokernel.bench.process import Process
 from evokernel.bench.scratch import Scratch
-from evokernel.bench.verdict import verdict
+from evokernel.bench.verdict import last_words, verdict
 from evokernel.bench.wire import BadFrame, BrokenWire, Message, Wire
 from evokernel.compilers import Artefact, BuildFailure, KernelSource
+from evokernel.confinement import kernel
 from evokernel.errors import WorkerError
 from evokernel.evaluation import Diagnostic, Status
+from evokernel.wording import plain
 
 Build = Callable[[KernelSource], Artefact | BuildFailure]
 """The trusted compiler: called in the parent when a worker's code asks for a kernel."""
@@ -27,13 +33,15 @@ Reply = tuple[Message, tuple[int, ...]]
 
 MAX_BUILDS = 64
 """Kernels that one worker may ask for."""
-_TICK_S = 0.25  # how often the scratch folder is looked at
-_STATUS_S = 1.0  # how long the reaper may take to say how the worker ended
+MAX_BUILD_S = 1200.0
+"""Seconds that the compiler may spend on them together."""
+_SHIPPING = ("run", "kept")  # requests whose reply has tensors beside it
+_ID_BITS = 62
+_NAME_CHARS, _REASON_CHARS = 100, 1000
+_TICK_S = 0.25  # how often its limits are looked at
+_ANSWER_S = 1.0  # how long a worker may take to read an answer
+_SWEEP_S = 10.0  # how long a reaper may take to end what is below it
 _DEATH_S = 15.0
-_SURVIVES = {
-    *(Status.RUNTIME_ERROR, Status.INVALID_SOURCE, Status.WRONG_STRUCTURE),
-    *(Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT),
-}
 
 
 class Contact:
@@ -45,6 +53,7 @@ class Contact:
         process: The reaper.
         log: The worker's standard streams.
         scratch: Its folder.
+        limits: What else it may take.
         memory_bytes: Its memory limit, to tell a death by memory from others.
         build: The trusted compiler.
         sweep: Kills what escaped the reaper, on systems without PID namespaces.
@@ -57,6 +66,7 @@ class Contact:
         process: Process,
         log: OutputLog,
         scratch: Scratch,
+        limits: Limits,
         memory_bytes: int,
         build: Build,
         sweep: Callable[[], None],
@@ -66,10 +76,10 @@ class Contact:
         self.has_ended = False
         self.build_s = 0.0
         self._wire, self._reaper, self._log = wire, reaper, log
-        self._scratch, self._memory_bytes = scratch, memory_bytes
+        self._scratch, self._limits, self._memory_bytes = scratch, limits, memory_bytes
         self._build, self._sweep = build, sweep
         self._failures: list[BuildFailure] = []
-        self._number = self._builds = 0
+        self._builds = 0
         self._phase = "birth"
         self._next_look = 0.0
         self._is_greeted = False
@@ -89,12 +99,28 @@ class Contact:
         message, files = self._await(time.monotonic() + deadline_s)
         self.protections = Protections.model_validate(message["protections"])
         self._scratch.observe(files[0], self.protections.mount_namespace)
+        self._limits.begin()
         self._is_greeted = True
+        if not self.protections.landlock:
+            # Nothing else keeps a process of the same user from reading our keys out of /proc.
+            kernel.show_memory(False)
 
     def call(
-        self, phase: str, message: Message, files: tuple[int, ...], deadline_s: float
+        self,
+        phase: str,
+        message: Message,
+        files: tuple[int, ...],
+        deadline_s: float,
+        sent: Callable[[], None] | None = None,
     ) -> Reply:
         """Send a request, serve the worker's own requests to build, and wait for the reply.
+
+        Args:
+            phase: Name of the request in messages.
+            message: The request.
+            files: Descriptors beside it.
+            deadline_s: Wall limit, seconds; time spent on building is added.
+            sent: Called when the request is on its way, e.g. to let a stopped worker go on.
 
         Raises:
             Faulted: The worker died, was killed at the deadline or a limit, or reports an error.
@@ -103,17 +129,32 @@ class Contact:
         if self.has_ended:
             raise WorkerError(f"`{phase}` was asked of a worker that has ended; fork another")
         self._phase = phase
-        self._number += 1
         self._failures.clear()
+        if not self._wire.is_idle:
+            self.give_up(Status.CRASHED, "it answered before it was asked")
+        number = secrets.randbits(_ID_BITS)  # so that no answer can be written in advance
         end = time.monotonic() + deadline_s
-        self._send({**message, "id": self._number}, files, deadline_s)
+        self._send({**message, "id": number}, files, deadline_s)
+        if sent is not None:
+            sent()
         reply, received = self._await(end)
         while "build" in reply:
+            _close(received)
             end += self._serve_build(reply)
             reply, received = self._await(end)
-        if reply.pop("id", None) != self._number:
+        if received and not (phase in _SHIPPING and "package" in reply):
+            _close(received)
+            self.give_up(Status.CRASHED, "it sent files that nobody asked for")
+        if reply.pop("id", None) != number:
+            _close(received)
             self.give_up(Status.CRASHED, "it answered what was not asked")
+        try:
+            reply = complaint.tamed(reply)
+        except ValueError as error:
+            _close(received)
+            self.give_up(Status.CRASHED, f"it sent a reply that is {error}")
         if "error" in reply:
+            _close(received)
             self._report(reply["error"])
         return reply, received
 
@@ -161,9 +202,9 @@ class Contact:
             self._wire.feed()
         elif self._reaper.fileno() in ready:
             self._died()
-        elif now > self._next_look:
+        if now > self._next_look:
             self._next_look = now + _TICK_S
-            self._check_scratch()
+            self._check_limits()
 
     def _send(self, message: Message, files: tuple[int, ...], timeout_s: float) -> None:
         try:
@@ -175,18 +216,22 @@ class Contact:
         """Compile for the worker; the seconds that took."""
         start = time.monotonic()
         try:
-            kernel = KernelSource.model_validate(message["build"])
+            wanted = KernelSource.model_validate(message["build"])
+            wanted = wanted.model_copy(update={"name": plain(wanted.name)[:_NAME_CHARS]})
         except ValidationError:
             self.give_up(Status.CRASHED, "it asked to build what is no kernel")
         self._builds += 1
         if self._builds > MAX_BUILDS:
             self.give_up(Status.COMPILE_ERROR, f"it asked for more than {MAX_BUILDS} kernels")
-        answer = self._build(kernel)
+        if self.build_s > MAX_BUILD_S:
+            reason = f"its kernels took more than {MAX_BUILD_S:.0f} s to build"
+            self.give_up(Status.COMPILE_TIMEOUT, reason)
+        answer = self._build(wanted)
         if isinstance(answer, BuildFailure):
             self._failures.append(answer)
         seconds = time.monotonic() - start
         self.build_s += seconds
-        self._send({"built": answer.model_dump()}, (), _STATUS_S)
+        self._send({"built": answer.model_dump()}, (), _ANSWER_S)
         return seconds
 
     def _report(self, error: Any) -> NoReturn:
@@ -195,15 +240,13 @@ class Contact:
             failure = self._failures[-1]
             status = Status.COMPILE_TIMEOUT if failure.timed_out else Status.COMPILE_ERROR
             self._raise(status, "a kernel does not build", failure.diagnostics, failure.log)
-        self._check_scratch()
+        self._check_limits()
         try:
-            status = Status(error["status"])
-            diagnostics = tuple(Diagnostic.model_validate(item) for item in error["diagnostics"])
-            reason, log = str(error["reason"])[:1000], str(error["log"])[-8000:]
-        except (KeyError, TypeError, ValueError):
+            status, reason, diagnostics, log = complaint.read(error)
+        except ValueError:
             self.give_up(Status.CRASHED, "it reported an error that cannot be read")
         self._log.drain()
-        if status not in _SURVIVES:
+        if status not in complaint.MILD:
             self.close()
         self._raise(status, reason, diagnostics, log)
 
@@ -218,7 +261,7 @@ class Contact:
         raise Faulted(
             Fault(
                 status=status,
-                reason=reason,
+                reason=plain(reason)[:_REASON_CHARS],
                 phase=self._phase,
                 diagnostics=diagnostics,
                 log=text,
@@ -227,38 +270,33 @@ class Contact:
 
     def _died(self) -> NoReturn:
         """Find out how the worker ended, bury it, raise."""
-        ended = self._last_words()
+        ended = last_words(self._reaper)
         self._log.drain()
         if ended is None:
             self.give_up(Status.CRASHED, "it broke the connection to the harness")
-        self._check_scratch()
+        self._check_limits()
         self.close()
         self._raise(*verdict(*ended, self._memory_bytes, self._log.text))
 
-    def _last_words(self) -> tuple[int, int] | None:
-        """Wait status and peak memory as the reaper tells them; None if the worker still lives."""
-        ready = select.poll()
-        ready.register(self._reaper, select.POLLIN)
-        try:
-            while (frame := self._reaper.take()) is None:
-                if not ready.poll(_STATUS_S * 1000):
-                    return None
-                self._reaper.feed()
-        except BrokenWire:
-            return None
-        return int(frame[0]["status"]), int(frame[0]["peak_bytes"])
-
-    def _check_scratch(self) -> None:
-        if self._scratch.is_full:
-            limit = f"more than {self._scratch.limit} bytes in its scratch folder"
-            self.give_up(Status.OUTPUT_LIMIT, limit)
+    def _check_limits(self) -> None:
+        if excess := self._limits.excess():
+            self.give_up(*excess)
 
     def _end_processes(self) -> None:
         """Without a namespace of its own the reaper sweeps, and the server what escaped it."""
         is_shut_in = self.protections.pid_namespace or not self._is_greeted
-        self.process.send(signal.SIGKILL if is_shut_in else signal.SIGTERM)
+        if not is_shut_in:
+            self.process.send(signal.SIGTERM)
+            self.process.send(signal.SIGCONT)  # it may have been stopped
+            self.process.has_ended(_SWEEP_S)
+        self.process.send(signal.SIGKILL)
         if not self.process.has_ended(_DEATH_S):
             pid = self.process.pid
             raise WorkerError(f"process {pid} and those below it survive; end them by hand")
         if not is_shut_in:
             self._sweep()
+
+
+def _close(files: tuple[int, ...]) -> None:
+    for file in files:
+        os.close(file)

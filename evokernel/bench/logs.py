@@ -2,6 +2,8 @@
 
 import os
 
+from evokernel.wording import plain
+
 _TAIL = 8000  # bytes that are kept
 
 
@@ -27,8 +29,8 @@ class OutputLog:
 
     @property
     def text(self) -> str:
-        """The tail of what was read."""
-        return self._tail.decode(errors="replace").strip()
+        """The tail of what was read; what a terminal would obey is spelt out."""
+        return plain(self._tail.decode(errors="replace")).strip()
 
     def drain(self) -> bool:
         """Read what is there; False once the limit is passed."""

@@ -48,10 +48,14 @@ class Protections(Frozen):
     """No network interface but a loopback that is down."""
     mount_namespace: bool = False
     """File systems read-only, own /proc, scratch on a tmpfs of limited size."""
+    own_proc: bool = False
+    """Own /proc, in which the processes of others do not appear."""
     ipc_namespace: bool = False
     """Own System V and POSIX message queues and shared memory."""
     landlock: int = 0
     """Version of Landlock that limits file access, signals and TCP; 0 is none."""
+    system_calls: bool = False
+    """A filter (seccomp) refuses sockets, calls on other processes, deep parts of the kernel."""
     capabilities_dropped: bool = False
     """No capability is left, also not over exec."""
     no_new_privileges: bool = False

@@ -10,22 +10,22 @@ Every call on a worker either returns its record or raises `Faulted`, which carr
 typed `Fault`. `WorkerError` means that our own processes failed. Records: `bench.messages`.
 """
 
+import contextlib
 import os
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Self
 
-from evokernel.bench import sandbox
 from evokernel.bench.contact import Build, Contact
 from evokernel.bench.handle import Worker
+from evokernel.bench.limits import Limits
 from evokernel.bench.logs import OutputLog
 from evokernel.bench.messages import Faulted, Role, WorkerSpec
 from evokernel.bench.process import Process
 from evokernel.bench.sandbox import Cell
-from evokernel.bench.scratch import Scratch
+from evokernel.bench.scratch import Quarters, Scratch
 from evokernel.bench.warm import ServerRefused, WarmServer
 from evokernel.bench.wire import Wire
+from evokernel.compilers import fence
 from evokernel.errors import WorkerError
 
 __all__ = ["Build", "Worker", "WorkerPool"]
@@ -45,16 +45,18 @@ class WorkerPool:
     by several threads at once.
 
     Args:
-        cache: Folder of compiled kernels (workers may read it) and of torch.compile's own cache
-            (`cache/inductor`, writable for the role `compile` alone).
-        isolation: `full` takes every namespace that the system permits, `basic` none of them
-            (limits, capabilities and Landlock stay), as in unprivileged containers.
+        cache: Folder of compiled kernels (`cache/kernels`, which workers may read) and of
+            torch.compile's own cache (`cache/inductor`, for the role `compile` alone).
+        isolation: One of `sandbox.ISOLATIONS`: `full` takes every namespace that the system
+            permits, the others stand for containers that refuse them.
         preload: Modules that servers import beside torch, e.g. `cupy`; they must not start threads
             or run operators.
         compile_preload: Modules that the servers of compile workers import, too, unless those start
             threads.
         path: Folders added to the servers' module search path.
         base: Folder for scratch folders; None is the system's folder for temporary files.
+        hidden: Files and folders that no worker may read, such as the task's file; the built-in
+            tasks always are.
     """
 
     def __init__(
@@ -65,13 +67,19 @@ class WorkerPool:
         compile_preload: tuple[str, ...] = COMPILE_PRELOAD,
         path: tuple[Path, ...] = (),
         base: Path | None = None,
+        hidden: tuple[Path, ...] = (),
     ) -> None:
         self._cache = cache.resolve()
+        self._hidden = tuple(path.resolve() for path in hidden)
         self._isolation = isolation
         self._preload = preload
         self._compile_preload = compile_preload
         self._path = path
-        self._base = Path(tempfile.mkdtemp(prefix="evokernel-", dir=base))
+        with contextlib.suppress(OSError):  # the compiler says so, and what to do
+            # A right to what does not exist yet cannot be given.
+            self._kernels.mkdir(parents=True, exist_ok=True)
+        self._quarters = Quarters(base)
+        self._base = self._quarters.path
         self._servers: dict[tuple[int, bool], WarmServer] = {}
         self._workers: list[Worker] = []
         self._is_closed = False
@@ -130,7 +138,7 @@ class WorkerPool:
                 server.hang_up()  # all of them first, so that they leave side by side
             for server in self._servers.values():
                 server.close()
-            shutil.rmtree(self._base)
+            self._quarters.remove()
 
     def __enter__(self) -> Self:
         """Enter a block at whose end all processes are killed."""
@@ -155,7 +163,13 @@ class WorkerPool:
             inductor.mkdir(parents=True, exist_ok=True)
         own = self._compile_preload if role == "compile" else ()
         return WarmServer(
-            threads, (*own, *self._preload), self._path, self._isolation, self._base, inductor
+            threads,
+            (*own, *self._preload),
+            self._path,
+            self._isolation,
+            self._hidden,
+            self._base,
+            inductor,
         )
 
     def _give_birth(
@@ -176,8 +190,9 @@ class WorkerPool:
             worker_end.close()
             reaper_end.close()
             os.close(output_end)
+        limits = Limits(lambda: process.pid, scratch, spec.memory_bytes, spec.threads)
         contact = Contact(
-            wire, reaper, process, log, scratch, spec.memory_bytes, build, server.sweep
+            wire, reaper, process, log, scratch, limits, spec.memory_bytes, build, server.sweep
         )
         try:
             contact.greet(_BIRTH_S)
@@ -189,16 +204,20 @@ class WorkerPool:
     def _cell(self, spec: WorkerSpec, scratch: Scratch) -> Cell:
         compiles = spec.role == "compile"
         calls_s = spec.run_s + (spec.build_s if compiles else 0.0)
-        tools = sandbox.compiler_paths() if compiles else ()
+        tools = fence.toolchain() if compiles else ()
         return Cell(
             scratch=str(scratch.path),
             scratch_bytes=spec.scratch_bytes,
             memory_bytes=spec.memory_bytes,
             threads=spec.threads,
             cpu_s=int(calls_s * _LIFE_CALLS * spec.threads) + 1,
-            readable=(str(self._cache), *map(str, self._path), *tools),
+            readable=(str(self._kernels), *map(str, self._path), *tools),
             writable=(str(self._inductor),) if compiles else (),
         )
+
+    @property
+    def _kernels(self) -> Path:
+        return self._cache / "kernels"
 
     @property
     def _inductor(self) -> Path:

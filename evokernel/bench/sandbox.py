@@ -1,4 +1,4 @@
-"""Owns what shuts a worker in: namespaces, mounts, limits, capabilities, Landlock.
+"""Owns what shuts a worker in: namespaces, mounts, limits, capabilities, Landlock, a filter.
 
 Each step is attempted and what the system does not permit goes into the report, so that `doctor`
 and the run folder can say which protections held. Nothing here knows what a worker does.
@@ -7,14 +7,14 @@ and the run folder can say which protections held. Nothing here knows what a wor
 import os
 import platform
 import resource
-import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from evokernel.bench import kernel
 from evokernel.bench.messages import Protections
+from evokernel.bench.scratch import MOST_FILES
+from evokernel.confinement import calls, files, kernel
 from evokernel.frozen import Frozen
 
 PROCESSES = 400
@@ -22,19 +22,11 @@ PROCESSES = 400
 FILES = 1024
 """Open files of one worker."""
 _NAMESPACED_PID_MAX = (6, 14)  # since this kernel `pid_max` belongs to the namespace, not the host
+_SIGNAL_SCOPE = 6  # version of Landlock that keeps signals inside
 
-# Rights of Landlock on files, each with the version that brought it.
-_READ = 1 << 0 | 1 << 2 | 1 << 3  # execute, read a file, list a folder
-_ON_FILES = 1 << 0 | 1 << 1 | 1 << 2 | 1 << 14 | 1 << 15
-_RIGHTS = {1: (1 << 13) - 1, 2: 1 << 13, 3: 1 << 14, 5: 1 << 15}
-_TCP = 0b11  # bind, connect; version 4
-_SCOPES = 0b11  # abstract sockets and signals stay inside; version 6
-
-_SYSTEM_READ = (
-    *("/usr", "/lib", "/lib64", "/bin", "/proc", "/sys/devices/system"),
-    *("/etc/ld.so.cache", "/etc/localtime", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf"),
-)
-_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+ISOLATIONS = ("full", "basic", "bare")
+"""`full` takes all that the system permits, `basic` no namespaces (as in most containers), `bare`
+neither those nor Landlock: only what needs nobody's permission."""
 
 
 class Cell(Frozen):
@@ -49,15 +41,24 @@ class Cell(Frozen):
     cpu_s: int
     """CPU seconds of one process; a last resort, the wall limits are the parent's."""
     readable: tuple[str, ...]
-    """Files and folders that may be read beside the system's and the interpreter's."""
+    """Files and folders that may be read; the server adds the system's and the interpreter's."""
     writable: tuple[str, ...]
     """Folders that may be written beside the scratch folder."""
+    listed: tuple[str, ...] = ()
+    """Folders of which only the names may be listed: something below is hidden."""
+    hidden: tuple[str, ...] = ()
+    """Files and folders that must not be read, wherever they lie."""
 
 
 class Report:
-    """Collects which protections hold and why others do not."""
+    """Collects which protections hold and why others do not.
 
-    def __init__(self) -> None:
+    Args:
+        isolation: One of `ISOLATIONS`.
+    """
+
+    def __init__(self, isolation: str = "full") -> None:
+        self.isolation = isolation
         self._fields: dict[str, Any] = {}
         self._notes: dict[str, str] = {}
 
@@ -81,6 +82,10 @@ class Report:
         """Whether a protection holds."""
         return bool(self._fields.get(name))
 
+    def value(self, name: str) -> int:
+        """What a protection that holds has for a value, such as its version; 0 where it fails."""
+        return int(self._fields.get(name, 0))
+
     @property
     def protections(self) -> Protections:
         """What holds by now."""
@@ -88,13 +93,13 @@ class Report:
         return Protections(**known, notes=tuple(self._notes.values()))
 
 
-def enter(report: Report, isolation: str) -> bool:
+def enter(report: Report) -> bool:
     """Put this process, single-threaded still, into the namespaces that its workers share.
 
     Returns:
         Whether the next child starts a PID namespace of its own (as its init).
     """
-    if isolation != "full":
+    if report.isolation != "full":
         report.miss("namespaces", "not asked for")
         return False
     if not report.attempt("network_namespace", _leave_network):
@@ -107,7 +112,7 @@ def enter(report: Report, isolation: str) -> bool:
 def furnish(report: Report, cell: Cell) -> None:
     """In the init of a worker's PID namespace: own mounts, own /proc, a limit on processes."""
     if not report.has("pid_namespace"):
-        for name in ("ipc_namespace", "mount_namespace"):
+        for name in ("ipc_namespace", "mount_namespace", "own_proc"):
             report.miss(name, "comes only with a PID namespace")
         return
     report.attempt("ipc_namespace", lambda: kernel.unshare(kernel.CLONE_NEWIPC))
@@ -115,6 +120,8 @@ def furnish(report: Report, cell: Cell) -> None:
         report.attempt("own_proc", lambda: kernel.mount("proc", "/proc", "proc"))
         report.attempt("process_limit", _limit_processes)
         report.attempt("mount_namespace", lambda: _mount_scratch(cell))
+    else:
+        report.miss("own_proc", "comes only with a mount namespace")
 
 
 def confine(report: Report, cell: Cell) -> None:
@@ -124,12 +131,26 @@ def confine(report: Report, cell: Cell) -> None:
     if not report.has("process_limit"):
         report.attempt("process_limit", _limit_user_processes)
     report.attempt("no_new_privileges", kernel.forbid_new_privileges)
-    version = kernel.landlock_version()
-    if version:
-        report.attempt("landlock", lambda: _landlock(version, cell))
+    if report.isolation == "bare":
+        report.miss("landlock", "not asked for")
     else:
-        report.miss("landlock", "the kernel does not offer it")
+        read = files.Readable(("/proc", *cell.readable), cell.listed)
+        report.attempt("landlock", lambda: files.restrict(read, (cell.scratch, *cell.writable)))
+    # Landlock hides memory from its prisoners; else nobody of our user may look into another.
+    kernel.show_memory(report.has("landlock"))
+    report.attempt("system_calls", lambda: _refuse_calls(report))
     report.attempt("capabilities_dropped", kernel.drop_capabilities)
+
+
+def _refuse_calls(report: Report) -> None:
+    is_alone = report.has("pid_namespace")
+    has_scope = report.value("landlock") >= _SIGNAL_SCOPE
+    calls.restrict(keep_signals=not (is_alone or has_scope), keep_pace=not is_alone)
+
+
+def overhead_bytes(threads: int) -> int:
+    """Address space, not use: a thread reserves a stack (8 MiB) and an allocator arena (128)."""
+    return (threads + 1) * (136 << 20)
 
 
 def readable_paths(package: Path) -> tuple[str, ...]:
@@ -138,19 +159,6 @@ def readable_paths(package: Path) -> tuple[str, ...]:
     root = str(package.parent)
     installed = (p for p in sys.path if p and (p != root or p.endswith("-packages")))
     return tuple(dict.fromkeys((*prefixes, *installed, str(package))))
-
-
-def compiler_paths() -> tuple[str, ...]:
-    """What torch.compile's C++ compiler needs to read where it lies outside the system's folders.
-
-    Only the parts of an installation, never the whole folder above them, which may be a home.
-    """
-    names = (os.environ.get("CXX", ""), os.environ.get("CC", ""), "g++", "gcc", "clang++", "clang")
-    found = [Path(place) for name in names if name and (place := shutil.which(name))]
-    prefixes = dict.fromkeys(p.parent.parent for place in found for p in (place, place.resolve()))
-    parts = ("bin", "include", "lib", "lib32", "lib64", "libexec", "share")
-    folders = (prefix / part for prefix in prefixes for part in parts)
-    return tuple(str(folder) for folder in folders if folder.is_dir())
 
 
 def _leave_network() -> None:
@@ -187,11 +195,21 @@ def _leave_mounts() -> None:
 def _mount_scratch(cell: Cell) -> None:
     for folder in cell.writable:
         kernel.mount(folder, folder, flags=kernel.MS_BIND)
-    options = f"size={cell.scratch_bytes},mode=700,nr_inodes=20000"
+    options = f"size={cell.scratch_bytes},mode=700,nr_inodes={MOST_FILES}"
+    for place in cell.hidden:
+        _cover(place)
     kernel.mount("tmpfs", cell.scratch, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
     kernel.set_read_only("/", True, recursive=True)
     for folder in (cell.scratch, *cell.writable):
         kernel.set_read_only(folder, False)
+
+
+def _cover(place: str) -> None:
+    """Lay nothing over a file or folder: what is hidden stays so also without Landlock."""
+    if Path(place).is_dir():
+        kernel.mount("tmpfs", place, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=4k")
+    elif Path(place).exists():
+        kernel.mount("/dev/null", place, flags=kernel.MS_BIND)
 
 
 def _limit_processes() -> None:
@@ -216,9 +234,8 @@ def _limit(cell: Cell) -> None:
 
 def _limit_memory(cell: Cell) -> None:
     pages = int(Path("/proc/self/statm").read_text().split()[0])
-    # Address space, not use: each thread reserves a stack (8 MiB) and an allocator arena (128 MiB).
-    overhead = (cell.threads + 1) * (136 << 20)
-    _lower(resource.RLIMIT_AS, pages * resource.getpagesize() + overhead + cell.memory_bytes)
+    born_with = pages * resource.getpagesize()
+    _lower(resource.RLIMIT_AS, born_with + overhead_bytes(cell.threads) + cell.memory_bytes)
 
 
 def _limit_user_processes() -> None:
@@ -244,13 +261,3 @@ def _lower(kind: int, value: int) -> None:
     hard = resource.getrlimit(kind)[1]
     value = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(kind, (value, value))
-
-
-def _landlock(version: int, cell: Cell) -> int:
-    handled = sum(rights for since, rights in _RIGHTS.items() if since <= version)
-    read_paths = (*_SYSTEM_READ, *cell.readable)
-    rules = {path: _READ if Path(path).is_dir() else _READ & _ON_FILES for path in read_paths}
-    rules |= dict.fromkeys(_DEVICES, handled & _ON_FILES)
-    rules |= dict.fromkeys((cell.scratch, *cell.writable), handled)
-    kernel.landlock((handled, _TCP if version >= 4 else 0, _SCOPES if version >= 6 else 0), rules)
-    return version

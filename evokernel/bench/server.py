@@ -17,11 +17,12 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from evokernel.bench import kernel, sandbox
+from evokernel.bench import sandbox
 from evokernel.bench.birth import reap
 from evokernel.bench.descendants import collect, sweep
 from evokernel.bench.sandbox import Cell, Report
 from evokernel.bench.wire import BrokenWire, Message, Wire
+from evokernel.confinement import files, kernel
 from evokernel.frozen import Frozen
 
 if TYPE_CHECKING:
@@ -38,7 +39,9 @@ class ServerOrder(Frozen):
     endpoint: int
     """Descriptor of its connection to the parent."""
     isolation: str
-    """`full` or `basic`."""
+    """One of `sandbox.ISOLATIONS`."""
+    hidden: tuple[str, ...]
+    """Files and folders that no worker may read, wherever they lie."""
     preload: tuple[str, ...]
     """Modules to import beside torch."""
 
@@ -47,12 +50,14 @@ def main() -> NoReturn:
     """Run the server whose order is the first argument; never returns."""
     order = ServerOrder.model_validate_json(sys.argv[1])
     endpoint = socket.socket(fileno=order.endpoint)
-    report = Report()
-    if sandbox.enter(report, order.isolation):
+    report = Report(order.isolation)
+    if sandbox.enter(report):
         _become_init(endpoint)
     else:
         kernel.become_subreaper()
-    Server(Wire(endpoint), report, order.preload).serve()
+    # Whoever wrote into this memory would have every later worker, the trusted ones too.
+    kernel.show_memory(False)
+    Server(Wire(endpoint), report, order).serve()
 
 
 def _become_init(endpoint: socket.socket) -> None:
@@ -76,13 +81,15 @@ def _become_init(endpoint: socket.socket) -> None:
 class Server:
     """Waits for orders to fork, and answers each with the new process or with why it refuses."""
 
-    def __init__(self, wire: Wire, report: Report, preload: tuple[str, ...]) -> None:
+    def __init__(self, wire: Wire, report: Report, order: ServerOrder) -> None:
         self._wire = wire
         self._report = report
-        self._tripwire = _import_all(preload)
+        self._tripwire = _import_all(order.preload)
         self._namespace = os.open("/proc/self/ns/pid", os.O_RDONLY)
         self._reapers: set[int] = set()
-        self._readable = sandbox.readable_paths(package_folder())
+        self._hidden = (*order.hidden, *references())
+        wanted = (*files.SYSTEM, *sandbox.readable_paths(package_folder()))
+        self._readable = files.carve(wanted, self._hidden)
         gc.collect()
         gc.freeze()  # collections in workers then leave the shared pages alone
 
@@ -130,9 +137,7 @@ class Server:
             self._close(files)
             return
         worker_end, reaper_end, output = files
-        cell = Cell.model_validate(message["fork"])
-        readable = (*cell.readable, *self._readable)
-        cell = cell.model_copy(update={"readable": readable})
+        cell = self._completed(Cell.model_validate(message["fork"]))
         server = os.getpid()
         child = self._fork_into_namespace()
         if child == 0:
@@ -143,6 +148,17 @@ class Server:
         process = os.pidfd_open(child)
         self._wire.send({"forked": True}, (process,))
         os.close(process)
+
+    def _completed(self, cell: Cell) -> Cell:
+        """The same with what every worker may read."""
+        own, every = files.carve(cell.readable, self._hidden), self._readable
+        return cell.model_copy(
+            update={
+                "readable": (*own.whole, *every.whole),
+                "listed": (*own.listed, *every.listed),
+                "hidden": self._hidden,
+            }
+        )
 
     def _fork_into_namespace(self) -> int:
         if not self._report.has("pid_namespace"):
@@ -197,6 +213,13 @@ def _import_all(preload: tuple[str, ...]) -> "Tripwire":
 def _remove_home() -> None:
     """Delete the folder that was made for this pool, with whatever workers left in it."""
     shutil.rmtree(Path.cwd(), ignore_errors=True)
+
+
+def references() -> tuple[str, ...]:
+    """Where texts lie that say what is right: of this package and of every other copy in reach."""
+    packages = {package_folder(), *(Path(place) / "evokernel" for place in sys.path if place)}
+    places = (package / part for package in packages for part in ("tasks", "zoo"))
+    return tuple(str(place) for place in places if place.exists())
 
 
 def package_folder() -> Path:

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Literal
 
 from evokernel.attempt import Candidate
@@ -65,7 +66,8 @@ class Session:
         """The peaks were measured again for a candidate that seemed too fast."""
         self._stack = ExitStack()
         say("starting the measuring processes")
-        self.pool = self._stack.enter_context(WorkerPool(config.cache))
+        file = () if task.path is None else (Path(task.path),)
+        self.pool = self._stack.enter_context(WorkerPool(config.cache, hidden=file))
         self.pool.warm(self.threads)
         try:
             self._prepare()

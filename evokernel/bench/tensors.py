@@ -2,6 +2,7 @@
 
 import ctypes
 import fcntl
+import math
 import mmap
 import os
 from typing import Any, Self
@@ -44,6 +45,11 @@ class Layout(Frozen):
         """Bytes that the span takes."""
         return self.span * DTYPES[self.dtype].itemsize
 
+    @property
+    def unfolded_bytes(self) -> int:
+        """Bytes of a contiguous copy: more than `bytes` where elements are shared."""
+        return math.prod(self.shape) * DTYPES[self.dtype].itemsize
+
     def fits(self, size: int) -> bool:
         """Whether it is well-formed and lies inside `size` bytes."""
         return (
@@ -84,8 +90,18 @@ class Package:
         """Take over a package that another process sent, trusting nothing in it.
 
         Raises:
-            BadTree: It is malformed, larger than `limit` bytes, or not sealed shared memory.
+            BadTree: It is malformed, larger than `limit` bytes, or not sealed shared memory; the
+                files are closed.
         """
+        try:
+            return cls._received(message, files, limit)
+        except BadTree:
+            for file in files:
+                os.close(file)
+            raise
+
+    @classmethod
+    def _received(cls, message: Message, files: tuple[int, ...], limit: int) -> Self:
         try:
             layouts = tuple(Layout.model_validate(item) for item in message["layouts"])
             tree, size = message["tree"], message["bytes"]
@@ -95,15 +111,21 @@ class Package:
             raise BadTree(f"tensors of more than {limit} bytes")
         if len(files) != (1 if size else 0) or not all(layout.fits(size) for layout in layouts):
             raise BadTree("tensors that lie outside their memory")
+        if any(layout.unfolded_bytes > limit for layout in layouts):
+            raise BadTree(f"tensors that unfold to more than {limit} bytes")
         if files:
             _check_sealed(files[0], size)
         return cls(tree, layouts, files[0] if files else None, size)
 
     def flats(self) -> list[torch.Tensor]:
-        """The spans as 1-D tensors over a private mapping: writable, and nobody else sees it."""
+        """The spans as 1-D tensors over a private mapping: writable, and nobody else sees it.
+
+        Raises:
+            BadTree: The memory cannot be mapped.
+        """
         whole = torch.empty(0, dtype=torch.uint8)
         if self._file is not None:
-            mapping = mmap.mmap(self._file, self.bytes, access=mmap.ACCESS_COPY)
+            mapping = _mapped(self._file, self.bytes)
             whole = torch.frombuffer(mapping, dtype=torch.uint8)
         return [_flat(whole, layout) for layout in self.layouts]
 
@@ -174,7 +196,7 @@ def vary(index: int, flat: torch.Tensor, out: torch.Tensor, variant: Variant) ->
     """Write the variant of tensor `index` into `out` (both 1-D, same dtype and length).
 
     Floating and complex tensors become ``flat * (sign * scale) + offset``, rounded to their dtype
-    after each of the two steps; all others, and floats of one byte, are copied.
+    after each of the two steps, and rolled; all others, and floats of one byte, are copied.
     """
     if index in variant.fixed or not _is_varied(flat.dtype):
         out.copy_(flat)
@@ -182,7 +204,10 @@ def vary(index: int, flat: torch.Tensor, out: torch.Tensor, variant: Variant) ->
     is_tame = index in variant.nonnegative
     factor = variant.scale if is_tame else variant.sign * variant.scale
     offset = abs(variant.offset) if is_tame else variant.offset
-    torch.mul(flat, factor, out=out)
+    length = flat.numel()
+    start = variant.roll % length if length else 0
+    torch.mul(flat[: length - start], factor, out=out[start:])
+    torch.mul(flat[length - start :], factor, out=out[:start])
     if offset:
         out.add_(offset)
 
@@ -242,6 +267,13 @@ def _strided(flat: torch.Tensor, layout: Layout) -> torch.Tensor:
     plain = torch.empty(0, dtype=flat.dtype)
     storage, start = flat.untyped_storage(), flat.storage_offset()
     return plain.set_(storage, start, layout.shape, layout.strides)
+
+
+def _mapped(file: int, size: int) -> mmap.mmap:
+    try:
+        return mmap.mmap(file, size, access=mmap.ACCESS_COPY)
+    except OSError as error:  # huge pages that do not exist, or too much
+        raise BadTree(f"memory that cannot be mapped: {error.strerror}") from error
 
 
 def _check_sealed(file: int, size: int) -> None:

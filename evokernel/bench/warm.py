@@ -54,7 +54,8 @@ class WarmServer:
         threads: CPU threads of its workers, fixed by the environment at start.
         preload: Modules to import beside torch.
         path: Folders added to its module search path.
-        isolation: `full` or `basic`.
+        isolation: One of `sandbox.ISOLATIONS`.
+        hidden: Files and folders that no worker may read.
         home: An existing folder, its home.
         inductor: Cache folder of torch.compile, or None.
     """
@@ -65,12 +66,18 @@ class WarmServer:
         preload: tuple[str, ...],
         path: tuple[Path, ...],
         isolation: str,
+        hidden: tuple[Path, ...],
         home: Path,
         inductor: Path | None,
     ) -> None:
         self._wire, endpoint = Wire.pair()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
-        order = ServerOrder(endpoint=endpoint.fileno(), isolation=isolation, preload=preload)
+        order = ServerOrder(
+            endpoint=endpoint.fileno(),
+            isolation=isolation,
+            hidden=tuple(map(str, hidden)),
+            preload=preload,
+        )
         with endpoint:
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _start(path), order.model_dump_json()],

@@ -6,6 +6,7 @@ memory, see `tensors`) travel beside a frame, which says how many belong to it.
 
 import array
 import json
+import math
 import os
 import socket
 import struct
@@ -18,6 +19,7 @@ MAX_FRAME = 8 << 20
 """Bytes of the largest frame; a module's text and a traceback are far smaller."""
 MAX_FILES = 4
 """Files beside one frame; the kernel discards more."""
+_MOST_BITS = 63  # of an integer; Python reads what neither a float nor a database can hold
 _LENGTH = struct.Struct("!I")
 _RIGHTS_ROOM = socket.CMSG_SPACE(MAX_FILES * array.array("i").itemsize)
 
@@ -63,7 +65,7 @@ class Wire:
         Raises:
             BrokenWire: The other side is gone, or did not read for `timeout_s`.
         """
-        body = json.dumps({**message, "files": len(files)}).encode()
+        body = json.dumps({**message, "files": len(files)}, allow_nan=False).encode()
         frame = memoryview(_LENGTH.pack(len(body)) + body)
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", files))] if files else []
         try:
@@ -86,14 +88,24 @@ class Wire:
             self.feed()
         return frame
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing has arrived that was not taken."""
+        try:
+            waiting = self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+        except OSError:  # nothing there; or broken, which the next call finds
+            waiting = b""
+        return not (waiting or self._bytes or self._files)
+
     def feed(self) -> None:
         """Read what has arrived; call it when `poll` says that there is something.
 
         Raises:
-            BrokenWire: The other side closed the connection.
+            BrokenWire: The other side closed the connection, or sends files without end
+                (`BadFrame`), which would use up our own.
         """
         try:
-            size, rights, _, _ = self._socket.recvmsg_into(
+            size, rights, flags, _ = self._socket.recvmsg_into(
                 [self._buffer], _RIGHTS_ROOM, socket.MSG_CMSG_CLOEXEC
             )
         except OSError as error:
@@ -101,6 +113,8 @@ class Wire:
         for level, kind, payload in rights:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 self._files.extend(_descriptors(payload))
+        if flags & socket.MSG_CTRUNC or len(self._files) > 2 * MAX_FILES:
+            raise BadFrame("more files than belong to its frames")
         if not size:
             raise BrokenWire("the connection was closed")
         self._bytes += self._buffer[:size]
@@ -121,7 +135,11 @@ class Wire:
             return None
         message = _parse(bytes(self._bytes[_LENGTH.size : end]))
         del self._bytes[:end]
-        return message, self._take_files(message.pop("files", 0))
+        files = self._take_files(message.pop("files", 0))
+        if self._files and not self._bytes:  # they travel with their frame's first byte
+            self._files.extend(files)
+            raise BadFrame("files that no frame announced")
+        return message, files
 
     def close(self) -> None:
         """Close the socket and every file that nobody took. Idempotent."""
@@ -142,10 +160,29 @@ def _descriptors(payload: bytes) -> "array.array[int]":
 
 
 def _parse(body: bytes) -> Message:
+    """Read one frame; of numbers only those that every part of ours can compute with."""
     try:
-        message = json.loads(body)
+        message = json.loads(
+            body, parse_constant=_no_number, parse_float=_finite, parse_int=_bounded
+        )
     except (ValueError, RecursionError) as error:
         raise BadFrame("a frame that is not JSON") from error
     if not isinstance(message, dict):
         raise BadFrame("a frame that is not an object")
     return message
+
+
+def _no_number(text: str) -> float:
+    raise ValueError(f"`{text}` is no JSON")
+
+
+def _finite(text: str) -> float:
+    if not math.isfinite(number := float(text)):
+        raise ValueError("a number without end")
+    return number
+
+
+def _bounded(text: str) -> int:
+    if (number := int(text)).bit_length() > _MOST_BITS:
+        raise ValueError("a number beyond all measure")
+    return number

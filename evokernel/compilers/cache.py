@@ -20,7 +20,7 @@ from evokernel.errors import ConfigError
 from evokernel.evaluation import Diagnostic
 from evokernel.frozen import Frozen
 
-FORMAT = 1
+FORMAT = 2
 """Version of the entries; part of every key."""
 
 _STALE_S = 3600.0  # far above any compile limit: only a killed process leaves its folder that long

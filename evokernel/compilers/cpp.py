@@ -28,6 +28,7 @@ from evokernel.compilers.signatures import Parameter, Signature, signatures
 from evokernel.config import compiler_environment, host_compiler
 from evokernel.errors import CompilerMissing
 from evokernel.evaluation import Diagnostic
+from evokernel.wording import plain
 
 __all__ = ["FLAGS", "CppCompiler", "Parameter", "Signature", "signatures"]
 
@@ -74,6 +75,8 @@ class CppCompiler:
         self.cache = ArtefactCache(cache / "kernels")
         self.limits = Limits(seconds=timeout_s, memory_bytes=memory_bytes)
         self._command = _find_compiler()
+        self.is_fenced = True
+        """Whether it can read nothing but its own parts and the system's."""
         self._is_proven = False
         # More compilers than cores only make each other run into their limits.
         self._slots = threading.BoundedSemaphore(len(os.sched_getaffinity(0)))
@@ -115,7 +118,7 @@ class CppCompiler:
     def _compile(self, key: str, kernel: KernelSource) -> Entry:
         with self.cache.workspace() as folder:
             self.cache.write_source(folder / KERNEL, kernel.source)
-            outcome = run(self._line(kernel.flags), folder, compiler_environment(), self.limits)
+            outcome = self._run(kernel.flags, folder)
             library = folder / _LIBRARY
             if outcome.code == 0 and not outcome.timed_out and library.is_file():
                 self._is_proven = True
@@ -124,10 +127,16 @@ class CppCompiler:
                     library=None,
                     seconds=outcome.seconds,
                     log=_log(outcome),
-                    diagnostics=parse(outcome.output, kernel.source),
+                    diagnostics=parse(outcome.output, plain(kernel.source)),
                 )
                 return self.cache.keep(entry, library)
-        return self._failed(key, kernel, outcome)
+        was_fenced = self.is_fenced
+        entry = self._failed(key, kernel, outcome)
+        return entry if self.is_fenced is was_fenced else self._compile(key, kernel)
+
+    def _run(self, flags: tuple[str, ...], folder: Path) -> Outcome:
+        line, environment = self._line(flags), compiler_environment()
+        return run(line, folder, environment, self.limits, self.is_fenced)
 
     def _line(self, flags: tuple[str, ...]) -> list[str]:
         libraries = [flag for flag in flags if flag.startswith("-l")]
@@ -153,7 +162,7 @@ class CppCompiler:
             library=None,
             seconds=outcome.seconds,
             log=_log(outcome),
-            diagnostics=(failure(limit),) if limit else _reasons(outcome, kernel.source),
+            diagnostics=(failure(limit),) if limit else _reasons(outcome, plain(kernel.source)),
             timed_out=bool(limit),
             timeout_s=self.limits.seconds,
             memory_bytes=self.limits.memory_bytes,
@@ -182,7 +191,10 @@ class CppCompiler:
             return
         with self.cache.workspace() as folder:
             self.cache.write_source(folder / KERNEL, _PROBE)
-            outcome = run(self._line(()), folder, compiler_environment(), self.limits)
+            outcome = self._run((), folder)
+            if outcome.code != 0 and self.is_fenced:
+                self.is_fenced = False  # it may need what the fence does not know of
+                outcome = self._run((), folder)
         if outcome.code != 0:
             first = _reasons(outcome, _PROBE)[0].message
             raise CompilerMissing(

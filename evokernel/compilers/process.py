@@ -9,13 +9,13 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from evokernel.compilers import fence
+from evokernel.confinement.launch import line
 from evokernel.frozen import Frozen
+from evokernel.wording import plain
 
 _OUTPUT_FILE = "output.txt"
 _GONE_WITHIN_S = 5.0
-# A shell sets the limits and becomes the compiler: code between fork and exec is not safe in a
-# process with threads, and limits set from outside come too late for the compiler's children.
-_LIMITED = 'ulimit -c 0; ulimit -v "$1"; ulimit -t "$2"; ulimit -f "$3"; shift 3; exec "$@"'
 
 
 class Limits(Frozen):
@@ -37,7 +37,7 @@ class Outcome(Frozen):
     code: int
     """Exit code; negative is the number of the signal that ended it."""
     output: str
-    """What it wrote to both standard streams, capped."""
+    """What it wrote to both standard streams, capped, nothing that a terminal obeys."""
     seconds: float
     """Wall seconds."""
     timed_out: bool
@@ -45,7 +45,11 @@ class Outcome(Frozen):
 
 
 def run(
-    command: Sequence[str], folder: Path, environment: dict[str, str], limits: Limits
+    command: Sequence[str],
+    folder: Path,
+    environment: dict[str, str],
+    limits: Limits,
+    is_fenced: bool = True,
 ) -> Outcome:
     """Run a command in `folder` in a session of its own, and kill what is left of it afterwards.
 
@@ -54,13 +58,16 @@ def run(
         folder: private working folder; temporary files and messages go there.
         environment: the complete environment.
         limits: what it may use.
+        is_fenced: whether it may read and write nothing else (see `fence`), and has no network.
     """
     began = time.monotonic()
+    environment = {**environment, "TMPDIR": str(folder), "LC_ALL": "C", "CCACHE_DISABLE": "1"}
+    terms = fence.terms(command, folder, environment, _rlimits(limits), is_fenced)
     with (folder / _OUTPUT_FILE).open("w+b") as output:
         process = subprocess.Popen(
-            ["/bin/sh", "-c", _LIMITED, "sh", *_ulimits(limits), *command],
+            line(terms, list(command)),
             cwd=folder,
-            env={**environment, "TMPDIR": str(folder), "LC_ALL": "C"},
+            env=environment,
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -74,24 +81,18 @@ def run(
         finally:
             _kill(process)
         output.seek(0)
-        text = output.read(limits.output_bytes).decode(errors="replace")
+        text = plain(output.read(limits.output_bytes).decode(errors="replace"))
     seconds = time.monotonic() - began
     return Outcome(code=process.returncode, output=text, seconds=seconds, timed_out=timed_out)
 
 
-def _ulimits(limits: Limits) -> list[str]:
-    """Address space in KiB, processor seconds, and file size in blocks of 512 bytes."""
-    wanted = (
-        (resource.RLIMIT_AS, limits.memory_bytes, 1024),
-        (resource.RLIMIT_CPU, int(limits.seconds) + 5, 1),
-        (resource.RLIMIT_FSIZE, limits.file_bytes, 512),
-    )
-    return [str(_within_hard(which, value) // unit) for which, value, unit in wanted]
-
-
-def _within_hard(which: int, value: int) -> int:
-    hard = resource.getrlimit(which)[1]
-    return value if hard == resource.RLIM_INFINITY else min(value, hard)
+def _rlimits(limits: Limits) -> dict[int, int]:
+    return {
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_AS: limits.memory_bytes,
+        resource.RLIMIT_CPU: int(limits.seconds) + 5,
+        resource.RLIMIT_FSIZE: limits.file_bytes,
+    }
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from evokernel.doctor import machine, software, storage
 from evokernel.doctor.finding import Finding, Settings, State, in_one_line
 from evokernel.doctor.gpu import gpu
+from evokernel.doctor.protections import protections
 
 __all__ = ["CHECKS", "Check", "Finding", "Settings", "State", "examine"]
 
@@ -35,7 +36,7 @@ CHECKS = {
     "cache": Check(storage.cache, is_required=True),
     "memory": Check(storage.memory, is_required=True),
     "processor": Check(machine.processor),
-    "protections": Check(machine.protections),
+    "protections": Check(protections),
     "counters": Check(machine.counters),
     "timing": Check(machine.timing),
     "lock": Check(machine.lock, is_required=True),

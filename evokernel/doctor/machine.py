@@ -1,4 +1,4 @@
-"""Owns the checks of the machine: cores, protections, counters, signs of others, device lock."""
+"""Owns the checks of the machine: cores, counters, signs of others, device lock."""
 
 import os
 import re
@@ -8,10 +8,8 @@ from pathlib import Path
 from evokernel.bench.counters import offered
 from evokernel.bench.device import CPU
 from evokernel.bench.disturbance import device_lock, runtime_folder, stalled_seconds
-from evokernel.bench.messages import Protections
 from evokernel.bench.processor import name
 from evokernel.doctor.finding import Facts, Finding, Settings
-from evokernel.doctor.probe import ProbeFailed, ask
 from evokernel.errors import WorkerError
 
 LITTLE_BYTES = 2 << 30
@@ -42,36 +40,6 @@ def processor(settings: Settings) -> Finding:
             "free_memory_bytes": free,
         },
     )
-
-
-def protections(settings: Settings) -> Finding:
-    """Which protections hold for a worker on this machine."""
-    try:
-        held = ask("protections", Protections)
-    except ProbeFailed as error:
-        return Finding(
-            name="protections",
-            state="warning",
-            found=f"could not be tried: {error}",
-            advice=_LESS_SHUT_IN,
-            facts=dict.fromkeys(Protections.model_fields),
-        )
-    facts = held.model_dump()
-    names = {name: value for name, value in facts.items() if name != "notes"}
-    there = [name.replace("_", " ") for name, value in names.items() if value]
-    return Finding(
-        name="protections",
-        state="warning" if held.notes else "ok",
-        found=f"without {'; '.join(held.notes)}" if held.notes else f"all {len(there)} hold",
-        advice=_LESS_SHUT_IN if held.notes else "",
-        facts=facts,
-    )
-
-
-_LESS_SHUT_IN = (
-    "verdicts stay as good, but candidates are less shut in: evaluate foreign ones in a virtual "
-    "machine, or permit namespaces (in a container: `--cap-add SYS_ADMIN`) and Landlock"
-)
 
 
 def counters(settings: Settings) -> Finding:

@@ -56,6 +56,8 @@ class CompilerFacts(Frozen):
     """Width of the vectors that the processor and the compiler have in common."""
     threads: int
     """Threads that took part."""
+    fenced: bool
+    """It can read nothing but its own parts and the system's."""
 
 
 class ChromaFacts(Frozen):
@@ -170,6 +172,7 @@ def _compiler() -> CompilerFacts:
     from evokernel.compilers import BuildFailure, KernelSource
     from evokernel.compilers.cpp import CppCompiler
     from evokernel.compilers.loading import load
+    from evokernel.confinement import launch
 
     with tempfile.TemporaryDirectory(prefix="evokernel-doctor-") as folder:
         compiler = CppCompiler(Path(folder), timeout_s=LIMIT_S / 2)
@@ -188,6 +191,7 @@ def _compiler() -> CompilerFacts:
         seconds=round(built.seconds, 2),
         vector_bits=library.vector_bits(),
         threads=threads.value,
+        fenced=compiler.is_fenced and launch.confines(),
     )
 
 
@@ -220,6 +224,7 @@ def _protections() -> "Protections":
     """Go the way of a worker, without torch: the server's namespaces, the reaper's, its own."""
     from evokernel.bench import sandbox
     from evokernel.bench.messages import Protections
+    from evokernel.confinement import files
 
     report = sandbox.Report()
     with tempfile.TemporaryDirectory(prefix="evokernel-doctor-") as scratch:
@@ -229,10 +234,10 @@ def _protections() -> "Protections":
             memory_bytes=1 << 30,
             threads=1,
             cpu_s=60,
-            readable=sandbox.readable_paths(_PACKAGE),
+            readable=(*files.SYSTEM, *sandbox.readable_paths(_PACKAGE)),
             writable=(),
         )
-        sandbox.enter(report, "full")
+        sandbox.enter(report)
         text = _in_child(lambda: _furnished(report, cell))
     return Protections.model_validate_json(text)
 

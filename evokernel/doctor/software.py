@@ -71,7 +71,8 @@ def compiler(settings: Settings) -> Finding:
         name="compiler",
         state="ok",
         found=f"{version or command}: an OpenMP kernel, built in {facts.seconds:.1f} s, runs on "
-        f"{facts.threads} threads with vectors of {facts.vector_bits} bits",
+        f"{facts.threads} threads with vectors of {facts.vector_bits} bits"
+        + ("" if facts.fenced else "; kernels may take in any file that you may read"),
         facts=facts.model_dump(),
     )
 
