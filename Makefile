@@ -9,6 +9,7 @@ PYTEST_ARGS ?= -n 2 --dist loadfile
 
 IN_VENV := $(VENV)/bin/python
 STAMP := $(VENV)/installed
+GPU_STAMP := $(VENV)/installed-compilers
 
 .PHONY: run test check wheel format install
 
@@ -17,7 +18,7 @@ run: install
 
 test: check wheel
 
-check: install
+check: install $(GPU_STAMP)
 	$(IN_VENV) -m ruff format --check
 	$(IN_VENV) -m ruff check
 	$(IN_VENV) -m mypy
@@ -39,3 +40,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(IN_VENV) -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev,model]'
 	@touch $@
 	@echo "Installed."
+
+$(GPU_STAMP): $(STAMP)
+	@echo "Installing compilers for GPUs, which tests use (300 MB, no GPU needed) ..."
+	@$(IN_VENV) -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[compilers]'
+	@touch $@

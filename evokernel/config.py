@@ -35,6 +35,12 @@ def compiler_environment() -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if k in names or k.startswith(prefixes)}
 
 
+def cuda_homes() -> tuple[str, ...]:
+    """Folders of CUDA toolkits that the user names: `$CUDA_HOME`, then `$CUDA_PATH`."""
+    named = (os.environ.get(name, "").strip() for name in ("CUDA_HOME", "CUDA_PATH"))
+    return tuple(dict.fromkeys(filter(None, named)))
+
+
 def key_names() -> tuple[str, ...]:
     """Names of the variables that hold a key of a model provider; never their values."""
     others = {"AWS_ACCESS_KEY_ID", "AWS_BEARER_TOKEN_BEDROCK", "AZURE_AD_TOKEN", "HF_TOKEN"}

@@ -5,6 +5,7 @@ EvoKernelError                 exit code 1
 │   ├── ConfigError            an option, a name or a value that cannot be used
 │   ├── TaskError              a task file that cannot be loaded or does not fit the machine
 │   ├── CompilerMissing        no compiler for the chosen backend
+│   ├── DeviceMissing          no GPU, or nothing here that can load a kernel into it
 │   ├── StoreError             a memory that is damaged, locked or made with another embedder
 │   ├── RecordError            a run folder that cannot be written, read or resumed
 │   └── NoTemplate             the built-in templates do not cover this task
@@ -44,6 +45,10 @@ class TaskError(UsageError):
 
 class CompilerMissing(UsageError):
     """No compiler for the chosen backend was found."""
+
+
+class DeviceMissing(UsageError):
+    """There is no GPU, its driver is too old, or the library that loads kernels is missing."""
 
 
 class StoreError(UsageError):

@@ -8,6 +8,7 @@ from typing import Any, Self
 
 from evokernel.evaluation import Interval, Status
 from evokernel.frozen import Frozen
+from evokernel.task.autotune import opened
 from evokernel.task.constants import assignments, with_constants
 
 Value = bool | int | float | str
@@ -34,8 +35,10 @@ class Space(Frozen):
     def declared(cls, source: str) -> Self | None:
         """Read `TUNE` from the text, without running anything; None where there is none.
 
-        Parameters that cannot be used are left out and noted.
+        Parameters that cannot be used are left out and noted. Configurations of `@triton.autotune`
+        are a parameter too, where `TUNE` is not declared; `source` then says so (`task.autotune`).
         """
+        source = opened(source)
         try:
             tree = ast.parse(source)
         except (SyntaxError, ValueError, RecursionError):

@@ -1,5 +1,6 @@
 """`evokernel compile` builds what a file asks for and shows what the compiler says."""
 
+import importlib.util
 import json
 
 import pytest
@@ -7,6 +8,8 @@ import typer
 from typer.testing import CliRunner
 
 from evokernel.cli.compile import compile_file
+from evokernel.compilers import architecture
+from evokernel.compilers.toolkit import Toolkit
 from evokernel.errors import CompilerMissing, ConfigError
 
 CANDIDATE = """\
@@ -100,7 +103,7 @@ def test_file_without_kernels_says_so(compile_):
 
 
 def test_wrong_file_is_a_usage_error(compile_, tmp_path):
-    with pytest.raises(ConfigError, match=r"expected a candidate \(\.py\) or a C\+\+ kernel"):
+    with pytest.raises(ConfigError, match=r"expected a candidate \(\.py\) or a kernel"):
         raise compile_("", name="notes.txt").exception
     with pytest.raises(ConfigError, match=r"cannot read `.*missing\.py`: No such file"):
         compile_file(tmp_path / "missing.py")
@@ -114,3 +117,81 @@ def test_missing_compiler_is_a_usage_error(compile_, monkeypatch):
     error = compile_(CANDIDATE).exception
     assert isinstance(error, CompilerMissing)
     assert error.exit_code == 2
+
+
+needs_nvrtc = pytest.mark.skipif(
+    Toolkit.found().library is None, reason="NVRTC is not installed (the extra `compilers`)"
+)
+CUDA = """\
+from evokernel import jit
+
+KERNEL = jit.cuda_module('extern "C" __global__ void twice(float* x) { x[threadIdx.x] *= BY; }',
+                         defines={"BY": 2})
+"""
+
+
+@needs_nvrtc
+def test_cuda_file_shows_what_a_kernel_takes(compile_):
+    source = 'extern "C" __global__ void f(half* x, int n) { x[n] = x[0]; }\n'
+    done = compile_(f"#include <cuda_fp16.h>\n{source}", "--arch", "sm_90a", name="mine.cu")
+    assert done.exit_code == 0
+    title, signature, resources = done.output.splitlines()
+    assert title.startswith("mine.cu  ok  ")
+    assert title.endswith(" s  sm_90a")
+    assert signature == "  void f(float16* x, int32 n)"
+    assert resources.startswith("  f: ")
+    assert resources.endswith(" registers, no fixed shared memory, no spills")
+
+
+@needs_nvrtc
+def test_cuda_kernel_of_a_candidate(compile_):
+    done = compile_(CUDA, "--arch", "sm_80", "--json")
+    assert done.exit_code == 0
+    (kernel,) = json.loads(done.output)["kernels"]
+    assert (kernel["name"], kernel["arch"]) == ("kernel_0.cu", "sm_80")
+    assert kernel["resources"][0]["kernel"] == "twice"
+
+
+@needs_nvrtc
+def test_cuda_fault_shows_the_line(compile_):
+    done = compile_('extern "C" __global__ void f() {\n  oops();\n}', "--arch=sm_90", name="m.cu")
+    assert done.exit_code == 1
+    assert 'm.cu:2:3: error: identifier "oops" is undefined' in done.output
+    assert "    2 | oops();\n" in done.output
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(("text", "name"), [(CUDA, "candidate.py"), ("", "mine.cu")])
+def test_architecture_must_be_known(compile_, monkeypatch, text, name):
+    monkeypatch.setenv("PATH", "")
+    architecture.present.cache_clear()
+    error = compile_(text, name=name).exception
+    architecture.present.cache_clear()
+    assert isinstance(error, ConfigError)
+    assert f"no GPU is here that `{name}` could be built for" in str(error)
+
+
+def test_options_that_do_not_fit(compile_):
+    error = compile_("", "--backend", "cpp", name="mine.cu").exception
+    assert "is a kernel in `cuda`, and `--backend` says `cpp`" in str(error)
+    assert "is no GPU architecture" in str(compile_("", "--arch", "90", name="mine.cu").exception)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None,
+    reason="Triton is not installed (the extra `compilers`)",
+)
+def test_triton_candidate(compile_):
+    text = """\
+import triton
+import triton.language as tl
+@triton.jit
+def fill(x, value, N: tl.constexpr):
+    tl.store(x + tl.arange(0, N), value)
+LAUNCHES = {"fill": {"x": "*fp32", "value": "fp32", "N": 128, "num_warps": 1}}
+"""
+    done = compile_(text, "--arch", "sm_90a")
+    assert done.exit_code == 0, done.output
+    assert "candidate.py  ok" in done.output
+    assert "  fill: " in done.output
+    assert "  note: `fill`: num_warps=1, num_stages=3\n" in done.output

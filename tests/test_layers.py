@@ -38,6 +38,7 @@ HOMES = {
     "sqlalchemy": ("memory",),
     "torch": (
         "bench",
+        "compilers.triton_calls",
         "doctor.probe",
         "export",
         "jit",

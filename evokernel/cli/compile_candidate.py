@@ -8,8 +8,9 @@ from pathlib import Path
 from evokernel import jit
 from evokernel.compilers import Artefact, BuildFailure, KernelSource
 from evokernel.compilers.binding import faults
-from evokernel.compilers.cpp import CppCompiler
-from evokernel.compilers.signatures import signatures
+from evokernel.compilers.choice import EveryCompiler
+from evokernel.compilers.resources import Resources
+from evokernel.compilers.signatures import KERNELS_ONLY, signatures
 from evokernel.config import BenchConfig
 from evokernel.evaluation import Diagnostic
 from evokernel.frozen import Frozen
@@ -31,9 +32,15 @@ class KernelReport(Frozen):
     key: str
     """Cache key."""
     path: str | None = None
-    """The shared library."""
+    """What was built: a shared library, a cubin, an archive of cubins."""
+    arch: str = ""
+    """GPU architecture that it was built for; empty for the host's processor."""
     functions: tuple[str, ...] = ()
     """Signatures that Python can call, in C-like text."""
+    resources: tuple[Resources, ...] = ()
+    """What each kernel takes of a GPU."""
+    notes: tuple[str, ...] = ()
+    """What a reader should know of how it was built."""
     diagnostics: tuple[Diagnostic, ...] = ()
     """Errors and warnings."""
 
@@ -70,7 +77,9 @@ def build_report(kernel: KernelSource, built: Artefact | BuildFailure) -> Kernel
             key=built.key,
             diagnostics=built.diagnostics,
         )
-    found = faults(kernel)
+    is_read = kernel.backend in KERNELS_ONLY  # Triton's functions are called by Triton
+    found = faults(kernel) if is_read else ()
+    offered = signatures(kernel.source, KERNELS_ONLY[kernel.backend]) if is_read else ()
     return KernelReport(
         name=kernel.name,
         is_built=not found,
@@ -78,19 +87,30 @@ def build_report(kernel: KernelSource, built: Artefact | BuildFailure) -> Kernel
         seconds=built.seconds,
         key=built.key,
         path=built.path,
-        functions=tuple(str(s) for s in signatures(kernel.source) if not s.problem),
+        arch=built.arch,
+        functions=tuple(str(signature) for signature in offered if not signature.problem),
+        resources=built.resources,
+        notes=built.notes,
         diagnostics=(*found, *built.diagnostics),
     )
 
 
-def main(file: Path, answer: Path) -> None:
-    """Import `file`, build its kernels, and keep the report in `answer` up to date."""
+def main(file: Path, answer: Path, arch: str = "") -> None:
+    """Import `file`, build its kernels, and keep the report in `answer` up to date.
+
+    Args:
+        file: The candidate.
+        answer: File for the report.
+        arch: GPU architecture of its CUDA kernels; empty is this machine's GPU.
+    """
     config = BenchConfig()
-    compiler = CppCompiler(config.cache, config.compile_s)
+    compiler = EveryCompiler(config.cache, config.compile_s, arch)
     report = Report(file=str(file))
 
     def build(kernel: KernelSource) -> Artefact | BuildFailure:
         nonlocal report
+        if arch:
+            kernel = kernel.model_copy(update={"arch": arch})
         built = compiler.build(kernel)
         kernels = (*report.kernels, build_report(kernel, built))
         report = report.model_copy(update={"kernels": kernels})
@@ -135,4 +155,4 @@ def _raised(error: BaseException, file: Path) -> Diagnostic:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), *sys.argv[3:])

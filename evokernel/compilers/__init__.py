@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from evokernel.attempt import Backend
+from evokernel.compilers.resources import Resources
 from evokernel.evaluation import Diagnostic
 from evokernel.frozen import Frozen
 
@@ -18,13 +19,15 @@ class KernelSource(Frozen):
     """The author's compiler flags, added after ours."""
     name: str = "kernel_0.cpp"
     """What the author calls it; messages use it as the file name. Not part of the cache key."""
+    arch: str = ""
+    """GPU architecture to build for, e.g. `sm_90a`; empty is the compiler's own choice."""
 
 
 class Artefact(Frozen):
     """A kernel that was built and can be loaded."""
 
     path: str
-    """Absolute path of the shared library, inside the cache."""
+    """Absolute path, inside the cache: a shared library, a cubin, an archive of Triton's cubins."""
     key: str
     """Cache key: a hash of everything that decides what the library does."""
     seconds: float
@@ -35,6 +38,12 @@ class Artefact(Frozen):
     """The compiler's warnings, capped in number and length."""
     log: str = ""
     """What the compiler wrote, capped."""
+    arch: str = ""
+    """GPU architecture that it runs on; empty for the host's processor."""
+    resources: tuple[Resources, ...] = ()
+    """What each kernel takes of a GPU; empty for the host's processor."""
+    notes: tuple[str, ...] = ()
+    """What a reader should know of how it was built, e.g. that fast-math is on."""
 
 
 class BuildFailure(Frozen):

@@ -8,7 +8,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 from evokernel.compilers import KernelSource
-from evokernel.compilers.signatures import Parameter, Signature, signatures
+from evokernel.compilers.signatures import KERNELS_ONLY, Parameter, Signature, signatures
 from evokernel.evaluation import Diagnostic
 
 Converter = Callable[[Any], Any]
@@ -60,6 +60,11 @@ def launches() -> Iterator[list[Launch]]:
         _log = None
 
 
+def kept_log() -> list[Launch] | None:
+    """The log of kernel calls that is being kept in this process; None where none is."""
+    return _log
+
+
 def macros(defines: Mapping[str, bool | int | float | str] | None) -> tuple[str, ...]:
     """The compiler flags that define macros: True and False as 1 and 0, all else as it is."""
     return tuple(
@@ -69,10 +74,11 @@ def macros(defines: Mapping[str, bool | int | float | str] | None) -> tuple[str,
 
 
 def faults(kernel: KernelSource) -> tuple[Diagnostic, ...]:
-    """Say what keeps Python from calling a kernel that compiles; empty when nothing does."""
-    found = signatures(kernel.source)
+    """Say what keeps Python from calling a C++ or CUDA kernel that compiles; empty: nothing."""
+    marked = KERNELS_ONLY[kernel.backend]
+    found = signatures(kernel.source, marked)
     if not found:
-        message = 'no extern "C" function for Python to call'
+        message = f'no extern "C" {marked or "function"} for Python to call'
         return (Diagnostic(severity="error", message=message, file=kernel.name),)
     lines = kernel.source.split("\n")
     return tuple(
@@ -153,20 +159,26 @@ def _foreign(parameter: Parameter) -> Any:
 
 def _converter(function: str, number: int, parameter: Parameter) -> Converter:
     where = f"`{function}`: argument {number} `{parameter.name}` must be"
-    if parameter.pointer:
-        return _pointer(where, parameter)
-    if parameter.ctype == "bool":
+    return _pointer(where, parameter) if parameter.pointer else number_for(where, parameter.ctype)
+
+
+def number_for(where: str, ctype: str) -> Converter:
+    """The check and conversion of a number for a parameter that takes it by value.
+
+    Args:
+        where: Begins its messages: names function and argument, and ends in `must be`.
+        ctype: Element type of the parameter.
+    """
+    if ctype == "bool":
         return _truth(where)
-    if parameter.ctype in {"float32", "float64"}:
-        return _real(where)
-    return _integer(where, parameter.ctype)
+    return _real(where) if ctype in {"float32", "float64"} else _integer(where, ctype)
 
 
 def _pointer(where: str, parameter: Parameter) -> Converter:
     """Make the check and conversion of a tensor to its address; None becomes a null pointer."""
-    accepted = (*_ALSO.get(parameter.ctype, ()), parameter.ctype)
+    accepted = accepted_for(parameter.ctype)
     anything = parameter.ctype == "void"
-    wanted = "" if anything else f"{_either(accepted)} "
+    wanted = "" if anything else f"{either(accepted)} "
     fitting: set[Any] = set()  # dtype objects already found to fit: no text is compared again
 
     def refuse(value: Any, hint: str = "") -> TypeError:
@@ -180,7 +192,7 @@ def _pointer(where: str, parameter: Parameter) -> Converter:
         tensor = value.tensor if isinstance(value, Strided) else value
         if not hasattr(tensor, "data_ptr") or not tensor.is_cpu:
             raise refuse(value)
-        if not anything and _dtype(tensor) not in accepted:
+        if not anything and dtype_of(tensor) not in accepted:
             raise refuse(value)
         fitting.add(tensor.dtype)
         if tensor is value and not tensor.is_contiguous():
@@ -197,6 +209,11 @@ def _pointer(where: str, parameter: Parameter) -> Converter:
         return value.data_ptr() if fits else examine(value)
 
     return convert
+
+
+def accepted_for(ctype: str) -> tuple[str, ...]:
+    """Dtypes that a pointer to elements of a type takes."""
+    return (*_ALSO.get(ctype, ()), ctype)
 
 
 def _integer(where: str, ctype: str) -> Converter:
@@ -246,11 +263,13 @@ def _truth(where: str) -> Converter:
     return convert
 
 
-def _dtype(tensor: Any) -> str:
+def dtype_of(tensor: Any) -> str:
+    """Name of a tensor's dtype, e.g. `float32`."""
     return str(tensor.dtype).rpartition(".")[2]
 
 
-def _either(names: tuple[str, ...]) -> str:
+def either(names: tuple[str, ...]) -> str:
+    """Names for people: `float16, bfloat16 or uint16`."""
     return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
@@ -258,4 +277,4 @@ def _described(value: Any) -> str:
     if not hasattr(value, "data_ptr"):
         return f"{type(value).__name__} {str(value)[:40]}" if value is not None else "None"
     device = "" if value.is_cpu else f" on {value.device}"
-    return f"{_dtype(value)} of shape {tuple(value.shape)}{device}"
+    return f"{dtype_of(value)} of shape {tuple(value.shape)}{device}"

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from evokernel.compilers.resources import Resources
 from evokernel.errors import ConfigError
 from evokernel.evaluation import Diagnostic
 from evokernel.frozen import Frozen
@@ -48,6 +49,10 @@ class Entry(Frozen):
     """Wall limit of that build, seconds."""
     memory_bytes: int = 0
     """Memory limit of that build, bytes."""
+    resources: tuple[Resources, ...] = ()
+    """What the kernels of a GPU take."""
+    notes: tuple[str, ...] = ()
+    """What a reader should know of how it was built."""
 
 
 class ArtefactCache:
@@ -79,7 +84,7 @@ class ArtefactCache:
             place.parent.mkdir(parents=True, exist_ok=True)
             if library:
                 digest = _digest(library)
-                name = f"{entry.key}-{digest[:16]}.so"
+                name = f"{entry.key}-{digest[:16]}{library.suffix}"
                 entry = entry.model_copy(update={"library": name, "digest": digest})
                 library.replace(self.library_path(entry))
             self._write(place, entry.model_dump_json(indent=1))

@@ -55,3 +55,54 @@ def _refusal(flag: str) -> str:
         kinds = "-O, -f, -m, -D, -U, -W, -std, --param="
         return f"flag `{flag}` is refused: only {kinds} flags are passed on, each as one word"
     return ""
+
+
+_CUDA_ALLOWED = re.compile(
+    r"-w|-std=c\+\+(14|17|20)|--std=c\+\+(14|17|20)"
+    r"|-[DU][A-Za-z_]\w*(=[^\n\0]*)?"
+    r"|--?(use_fast_math|extra-device-vectorization|restrict|device-int128|default-device)"
+    r"|--?(fmad|ftz|prec-sqrt|prec-div)=(true|false)"
+    r"|--?maxrregcount=\d+"
+    r"|--?diag-suppress=[\d,]+"
+    r"|(-Xptxas|--ptxas-options)=(-O[0-3]|-(dlcm|dscm)=c[agsv]|--?warn-on-spills)"
+)
+_FAST_MATH = {
+    r"--?use_fast_math": "fast-math: denormals are flushed, division, square root and the "
+    "functions of <math.h> are approximate",
+    r"--?ftz=true": "denormals are flushed to zero",
+    r"--?prec-div=false": "division is approximate",
+    r"--?prec-sqrt=false": "square roots are approximate",
+}
+
+
+def cuda_refusals(flags: Sequence[str]) -> tuple[str, ...]:
+    """Say for each of a CUDA kernel's flags that is not passed on why; empty when all are fine."""
+    kinds = (
+        "-D, -U, -std, -w, --use_fast_math, --fmad=, --ftz=, --prec-div=, --prec-sqrt=, "
+        "--maxrregcount=, --diag-suppress=, --extra-device-vectorization, --restrict, "
+        "--device-int128, --default-device, -Xptxas="
+    )
+    return tuple(
+        f"flag `{flag}` is refused: {_cuda_reason(flag)} only {kinds} are passed on, each as one "
+        "word"
+        for flag in flags
+        if not _CUDA_ALLOWED.fullmatch(flag)
+    )
+
+
+def fast_math(flags: Sequence[str]) -> tuple[str, ...]:
+    """What flags of a CUDA kernel take from the numbers that it computes, in words."""
+    return tuple(
+        f"`{flag}`: {told}"
+        for flag in flags
+        for pattern, told in _FAST_MATH.items()
+        if re.fullmatch(pattern, flag)
+    )
+
+
+def _cuda_reason(flag: str) -> str:
+    if re.match(r"--?(gpu-arch|arch)", flag):
+        return "the architecture is ours to choose (`--arch`);"
+    if re.match(r"-I|--include|--pre-include", flag):
+        return "a kernel includes nothing but CUDA's own headers;"
+    return ""

@@ -7,32 +7,19 @@ Left out: functions that function-like macros or templates produce, and the seco
 import re
 from collections.abc import Sequence
 
+from evokernel.compilers.elements import BY_POINTER_ONLY, SCALARS, VECTORS
 from evokernel.compilers.tokens import Token, closing, split_commas, tokenize, without_attributes
 from evokernel.frozen import Frozen
 
-_SCALARS = {
-    "float": "float32",
-    "double": "float64",
-    "bool": "bool",
-    "void": "void",
-    "_Float16": "float16",
-    "__fp16": "float16",
-    "__bf16": "bfloat16",
-    "size_t": "uint64",
-    "ssize_t": "int64",
-    "ptrdiff_t": "int64",
-    "intptr_t": "int64",
-    "uintptr_t": "uint64",
-    **{f"{sign}int{bits}_t": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
-}
-"""Element type by its C name, named as tensors name their dtypes (LP64: `long` has 64 bits)."""
+KERNELS_ONLY = {"cpp": "", "cuda": "__global__"}
+"""Specifier of the functions that Python can call, by backend."""
 
 _INTEGER_WORDS = frozenset({"unsigned", "signed", "short", "long", "int", "char"})
 _QUALIFIERS = frozenset(
     {"const", "volatile", "restrict", "__restrict", "__restrict__", "register", "std", "::"}
     | {"extern", "static", "inline", "constexpr", "__inline__", "__extension__", "typename"}
+    | {"__global__", "__device__", "__host__", "__grid_constant__", "__forceinline__"}
 )
-_BY_POINTER_ONLY = frozenset({"float16", "bfloat16"})
 
 
 class Parameter(Frozen):
@@ -46,6 +33,8 @@ class Parameter(Frozen):
     """A pointer to elements, for which Python passes a tensor."""
     const: bool = False
     """The elements are only read."""
+    alignment: int = 0
+    """Bytes that the address must be a multiple of, for CUDA's vectors; 0 is the element's own."""
 
     def __str__(self) -> str:
         """C-like text: `const float32* x`."""
@@ -73,16 +62,17 @@ class Signature(Frozen):
         return f"{self.returns} {self.name}({', '.join(map(str, self.parameters))})"
 
 
-def signatures(source: str) -> tuple[Signature, ...]:
+def signatures(source: str, marked: str = "") -> tuple[Signature, ...]:
     """Find the functions with C linkage in a C++ source, in order of their first appearance.
 
     Args:
         source: C++ text. It need not compile: what cannot be read is passed over.
+        marked: Only functions with this specifier, e.g. `__global__`; empty is all.
 
     Returns:
         One per name; a definition replaces its own earlier declaration.
     """
-    reader = _Reader(tokenize(source))
+    reader = _Reader(tokenize(source), marked)
     reader.read()
     return tuple(reader.found.values())
 
@@ -90,8 +80,9 @@ def signatures(source: str) -> tuple[Signature, ...]:
 class _Reader:
     """Walks over the declarations of namespace scope and keeps those with C linkage."""
 
-    def __init__(self, tokens: list[Token]) -> None:
+    def __init__(self, tokens: list[Token], marked: str) -> None:
         self.tokens = tokens
+        self.marked = marked
         self.at = 0
         self.linkage = [False]
         self.aliases: dict[str, list[Token]] = {}
@@ -167,6 +158,8 @@ class _Reader:
         words = [token.text for token in head]
         if not is_c or "template" in words or "static" in words:
             return
+        if self.marked and self.marked not in words:
+            return
         signature = _signature(without_attributes(head), self.aliases, is_defined)
         if signature and (is_defined or signature.name not in self.found):
             self.found[signature.name] = signature
@@ -208,7 +201,7 @@ def _signature(
 
 def _result(tokens: list[Token], aliases: dict[str, list[Token]]) -> tuple[str, str]:
     ctype, stars = _type(tokens, aliases)
-    if stars or not ctype or ctype in _BY_POINTER_ONLY:
+    if stars or not ctype or ctype in BY_POINTER_ONLY:
         return "void", f"result: cannot return `{_text(tokens)}`, only void, int or a number"
     return ctype, ""
 
@@ -224,22 +217,26 @@ def _parameter(
     ctype, stars = _type(declared, aliases)
     stars += is_array
     label = name or f"arg{number}"
+    alignment = next((VECTORS[word][1] for word in words if word in VECTORS), 0)
     parameter = Parameter(
         name=label,
         ctype=ctype or "void",
         pointer=stars > 0,
         const="const" in words[: words.index("*") if "*" in words else None],
+        alignment=alignment,
     )
-    return parameter, _fault(f"parameter {number} `{label}`", _text(tokens), ctype, stars)
+    return parameter, _fault(
+        f"parameter {number} `{label}`", _text(tokens), ctype, stars, alignment > 0
+    )
 
 
-def _fault(who: str, text: str, ctype: str, stars: int) -> str:
+def _fault(who: str, text: str, ctype: str, stars: int, is_vector: bool) -> str:
     allowed = "use a pointer to numbers, or an integer, float, double or bool by value"
     if "&" in text:
         return f"{who}: `{text}` is a reference; {allowed}"
-    if not ctype or stars > 1 or (ctype == "void" and not stars):
+    if not ctype or stars > 1 or ((ctype == "void" or is_vector) and not stars):
         return f"{who}: type `{text}` is not supported; {allowed}"
-    if ctype in _BY_POINTER_ONLY and not stars:
+    if ctype in BY_POINTER_ONLY and not stars:
         return f"{who}: a {ctype} cannot be passed by value; use float"
     return ""
 
@@ -251,7 +248,7 @@ def _split_name(tokens: list[Token]) -> tuple[list[Token], str, bool]:
     if is_array:
         tokens = tokens[: words.index("[")]
     kept = [token for token in tokens if token.text not in _QUALIFIERS]
-    if len(kept) < 2 or not kept[-1].is_name or kept[-1].text in _INTEGER_WORDS | set(_SCALARS):
+    if len(kept) < 2 or not kept[-1].is_name or kept[-1].text in _INTEGER_WORDS | set(SCALARS):
         return kept, "", is_array
     return kept[:-1], kept[-1].text, is_array
 
@@ -266,8 +263,10 @@ def _type(
     if len(base) == 1 and base[0] in aliases and depth < 8:
         ctype, more = _type(aliases[base[0]], aliases, depth + 1)
         return ctype, stars + more
-    if len(base) == 1 and base[0] in _SCALARS:
-        return _SCALARS[base[0]], stars
+    if len(base) == 1 and base[0] in SCALARS:
+        return SCALARS[base[0]], stars
+    if len(base) == 1 and base[0] in VECTORS:
+        return VECTORS[base[0]][0], stars
     if base and set(base) <= _INTEGER_WORDS:
         return _integer(base), stars
     return "", stars

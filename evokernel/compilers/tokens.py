@@ -20,7 +20,10 @@ _TOKEN = re.compile(
 _DEFINE = re.compile(r"\s*#\s*define\s+([A-Za-z_]\w*)(?![\w(])(.*)", re.DOTALL)
 _CONDITION = re.compile(r"\s*#\s*(if|ifdef|ifndef|elif|elifdef|elifndef|else|endif)\b\s*(.*)")
 _PAIRS = {"(": ")", "[": "]", "{": "}"}
-_ATTRIBUTES = frozenset({"__attribute__", "__attribute", "__declspec", "alignas", "noexcept"})
+_ATTRIBUTES = frozenset(
+    {"__attribute__", "__attribute", "__declspec", "alignas", "noexcept"}
+    | {"__launch_bounds__", "__cluster_dims__", "__maxnreg__", "__block_size__"}
+)
 _MACRO_DEPTH = 8
 
 

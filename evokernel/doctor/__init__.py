@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from evokernel.doctor import machine, software, storage
+from evokernel.doctor import cuda, machine, software, storage
 from evokernel.doctor.finding import Finding, Settings, State, in_one_line
 from evokernel.doctor.gpu import gpu
 from evokernel.doctor.protections import protections
@@ -41,6 +41,8 @@ CHECKS = {
     "timing": Check(machine.timing),
     "lock": Check(machine.lock, is_required=True),
     "gpu": Check(gpu),
+    "cuda": Check(cuda.cuda),
+    "triton": Check(cuda.triton),
     "keys": Check(software.keys),
     "extras": Check(software.extras),
 }

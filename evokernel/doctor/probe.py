@@ -60,6 +60,15 @@ class CompilerFacts(Frozen):
     """It can read nothing but its own parts and the system's."""
 
 
+class CudaFacts(Frozen):
+    """What NVRTC made of a small kernel."""
+
+    version: str
+    """Its version, e.g. `NVRTC 13.0`."""
+    seconds: float
+    """How long it took."""
+
+
 class ChromaFacts(Frozen):
     """That Chroma keeps vectors and finds them again."""
 
@@ -195,6 +204,21 @@ def _compiler() -> CompilerFacts:
     )
 
 
+def _cuda() -> CudaFacts:
+    """Build a kernel for an architecture that every NVRTC of today knows; nothing runs."""
+    from evokernel.compilers import BuildFailure, KernelSource
+    from evokernel.compilers.cuda import CudaCompiler
+
+    source = 'extern "C" __global__ void probe(float* x) { x[threadIdx.x] *= 2; }'
+    with tempfile.TemporaryDirectory(prefix="evokernel-doctor-") as folder:
+        compiler = CudaCompiler(Path(folder), timeout_s=LIMIT_S / 2, arch="sm_90")
+        built = compiler.build(KernelSource(backend="cuda", source=source, name="probe.cu"))
+    if isinstance(built, BuildFailure):
+        raise ProbeFailed(f"it cannot build a kernel: {built.diagnostics[0].message}")
+    version = compiler.identity().partition(" | ")[0]
+    return CudaFacts(version=version, seconds=round(built.seconds, 2))
+
+
 def _chroma() -> ChromaFacts:
     """Write two vectors into a fresh index, and find one of them in it after opening it again."""
     import numpy as np
@@ -280,6 +304,7 @@ def _in_child(work: Callable[[], str]) -> str:
 PROBES: dict[str, Callable[[], Frozen]] = {
     "torch": _torch,
     "compiler": _compiler,
+    "cuda": _cuda,
     "chroma": _chroma,
     "protections": _protections,
 }

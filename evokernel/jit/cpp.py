@@ -1,43 +1,13 @@
-"""Owns what a kernel file may import: `cpp_module`, and how its kernels are built and loaded."""
+"""Owns `cpp_module`: C++ kernels of a candidate, built and loaded into this process."""
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cache
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from evokernel.compilers import Artefact, BuildFailure, KernelSource
-from evokernel.compilers.binding import Function, Launch, Strided, bind, faults, launches, macros
-from evokernel.compilers.diagnostics import rendered
+from evokernel.compilers import KernelSource
+from evokernel.compilers.binding import Function, Strided, bind, faults, macros
 from evokernel.compilers.loading import FloatStateChanged, load
-from evokernel.config import BenchConfig
 from evokernel.evaluation import Diagnostic
-
-__all__ = ["BuildError", "CppModule", "Launch", "cpp_module", "launches", "strided", "use_broker"]
-
-Broker = Callable[[KernelSource], Artefact | BuildFailure]
-"""Builds for a process that may not run a compiler itself."""
-
-_SHOWN = 3
-
-
-class BuildError(Exception):
-    """A kernel cannot be built, loaded or called from Python: the fault of its author.
-
-    It stands outside `evokernel.errors`, which is for faults of ours and of the set-up: it is
-    raised in the candidate's process, and becomes `Status.COMPILE_ERROR` or `COMPILE_TIMEOUT`.
-    """
-
-    def __init__(
-        self, name: str, diagnostics: Sequence[Diagnostic], timed_out: bool = False
-    ) -> None:
-        self.name = name
-        """The kernel's name, e.g. `kernel_0.cpp`."""
-        self.diagnostics = tuple(diagnostics)
-        """Errors first; at least one."""
-        self.timed_out = timed_out
-        """The compiler was stopped at its time or memory limit."""
-        shown = "\n".join(f"  {rendered(d)}" for d in self.diagnostics[:_SHOWN])
-        super().__init__(f"`{name}` does not build:\n{shown}")
+from evokernel.jit.building import BuildError, built, once
 
 
 class CppModule:
@@ -58,17 +28,6 @@ class CppModule:
     def __repr__(self) -> str:
         """The kernel's name and its signatures."""
         return f"<{self._name}: {'; '.join(str(f.signature) for f in self._functions.values())}>"
-
-
-_broker: Broker | None = None
-_modules: dict[tuple[str, tuple[str, ...]], CppModule] = {}
-
-
-def use_broker(broker: Broker | None) -> None:
-    """Let `broker` build every later kernel of this process; None builds here again."""
-    global _broker
-    _broker = broker
-    _modules.clear()
 
 
 def cpp_module(
@@ -96,16 +55,13 @@ def cpp_module(
         CompilerMissing: there is no working compiler (only where no broker builds).
         ConfigError: the cache cannot be written (only where no broker builds).
     """
-    known = (source, (*flags, *macros(defines)))
-    if known not in _modules:
-        kernel = KernelSource(
-            backend="cpp",
-            source=source,
-            flags=known[1],
-            name=name or f"kernel_{len(_modules)}.cpp",
-        )
-        _modules[known] = _loaded(kernel)
-    return _modules[known]
+    every = (*flags, *macros(defines))
+
+    def make(number: int) -> CppModule:
+        called = name or f"kernel_{number}.cpp"
+        return _loaded(KernelSource(backend="cpp", source=source, flags=every, name=called))
+
+    return once("cpp", source, every, make)
 
 
 def strided(tensor: Any) -> Strided:
@@ -114,11 +70,9 @@ def strided(tensor: Any) -> Strided:
 
 
 def _loaded(kernel: KernelSource) -> CppModule:
-    built = (_broker or _build_here)(kernel)
-    if isinstance(built, BuildFailure):
-        raise BuildError(kernel.name, built.diagnostics, built.timed_out)
+    artefact = built(kernel)
     try:
-        library = load(built.path)
+        library = load(artefact.path)
     except (OSError, FloatStateChanged) as error:
         message = f"the built library cannot be used: {error}"
         diagnostic = Diagnostic(severity="error", message=message, file=kernel.name)
@@ -126,15 +80,3 @@ def _loaded(kernel: KernelSource) -> CppModule:
     if found := faults(kernel):
         raise BuildError(kernel.name, found)
     return CppModule(kernel.name, bind(library, kernel))
-
-
-def _build_here(kernel: KernelSource) -> Artefact | BuildFailure:
-    config = BenchConfig()
-    return _own_compiler(config.cache, config.compile_s)(kernel)
-
-
-@cache
-def _own_compiler(folder: Path, seconds: float) -> Broker:
-    from evokernel.compilers.cpp import CppCompiler
-
-    return CppCompiler(folder, timeout_s=seconds).build
