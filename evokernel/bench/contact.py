@@ -35,7 +35,7 @@ MAX_BUILDS = 64
 """Kernels that one worker may ask for."""
 MAX_BUILD_S = 1200.0
 """Seconds that the compiler may spend on them together."""
-_SHIPPING = ("run", "kept")  # requests whose reply has tensors beside it
+_SHIPPING = ("run", "kept", "held")  # requests whose reply has tensors beside it
 _ID_BITS = 62
 _NAME_CHARS, _REASON_CHARS = 100, 1000
 _TICK_S = 0.25  # how often its limits are looked at
