@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, Literal
 
+from evokernel.attempt import Candidate
 from evokernel.bench import Evaluator
 from evokernel.config import BenchConfig
 from evokernel.evaluation import Evaluation, Status
@@ -19,7 +20,15 @@ TRIES = 3
 RUN_S = 20.0
 """Wall limit of one phase of an exhibit, seconds."""
 
-Outcome = Literal["caught", "passed", "accepted", "refused", "confused", "not judged", "skipped"]
+PAIRS = 2
+"""Comparisons with an honest twin that a cheat for time has to win."""
+GAIN = 1.12
+"""A cheat for time has succeeded if its speedup exceeds the honest twin's by this factor each time:
+quick measurements of the same kernel differ by several percent on a busy machine."""
+
+Outcome = Literal[
+    "caught", "harmless", "passed", "accepted", "refused", "confused", "not judged", "skipped"
+]
 FAILURES: tuple[Outcome, ...] = ("accepted", "refused", "confused")
 """What makes the self-test fail."""
 
@@ -40,10 +49,11 @@ class Finding(Frozen):
     expected: tuple[Status, ...]
     """Verdicts that are right."""
     outcome: Outcome
-    """`caught` or `passed`: as it should be. `accepted`: a cheat or mistake passed. `refused`: an
-    honest one did not. `confused`: refused, but for another reason than what it does. `not judged`:
-    the machine was too busy, or lacks a protection. `skipped`: it needs a device that is not here.
-    """
+    """`caught` or `passed`: as it should be. `harmless`: it passed, but with the time of an honest
+    kernel, which was all that it wanted to better. `accepted`: a cheat or mistake passed.
+    `refused`: an honest one did not. `confused`: refused, but for another reason than what it does.
+    `not judged`: the machine was too busy, or lacks a protection. `skipped`: it needs a device that
+    is not here."""
     status: Status | None = None
     """The verdict, if there is one."""
     reason: str = ""
@@ -71,7 +81,7 @@ class Summary(Frozen):
     @property
     def is_green(self) -> bool:
         """Nothing failed, and something was judged."""
-        return not self.failed and self.number("caught", "passed") > 0
+        return not self.failed and self.number("caught", "harmless", "passed") > 0
 
 
 def local(task: Task, config: BenchConfig) -> Evaluator:
@@ -140,17 +150,26 @@ def _examined(exhibit: Exhibit, evaluator: Evaluator, held: dict[str, Any]) -> F
         names = " or ".join(name.replace("_", " ") for name in exhibit.needs)
         return _finding(exhibit, "not judged", reason=f"nothing stops it here; it takes {names}")
     began = time.monotonic()
-    for _ in range(TRIES):
-        evaluation = evaluator.verify(exhibit.candidate())
-        if evaluation.status is not Status.INFRASTRUCTURE:
-            break
+    evaluation = _judged(evaluator, exhibit.candidate())
+    outcome, reason = _outcome(exhibit, evaluation), evaluation.reason
+    if outcome == "accepted" and exhibit.wants_time:
+        outcome, reason = _compared(exhibit, evaluator, evaluation)
     return _finding(
         exhibit,
-        _outcome(exhibit, evaluation),
+        outcome,
         status=evaluation.status,
-        reason=evaluation.reason,
+        reason=reason,
         seconds=round(time.monotonic() - began, 3),
     )
+
+
+def _judged(evaluator: Evaluator, candidate: Candidate) -> Evaluation:
+    """The verdict, after more tries where the machine or our processes spoiled it."""
+    for _ in range(TRIES):
+        evaluation = evaluator.verify(candidate)
+        if evaluation.status is not Status.INFRASTRUCTURE:
+            break
+    return evaluation
 
 
 def _outcome(exhibit: Exhibit, evaluation: Evaluation) -> Outcome:
@@ -162,6 +181,30 @@ def _outcome(exhibit: Exhibit, evaluation: Evaluation) -> Outcome:
     if status is Status.PASSED:
         return "accepted"
     return "caught" if status in exhibit.expected else "confused"
+
+
+def _compared(
+    exhibit: Exhibit, evaluator: Evaluator, evaluation: Evaluation
+) -> tuple[Outcome, str]:
+    """Whether a cheat for time that passed gained any, and what was seen."""
+    gains: list[float] = []
+    while len(gains) < PAIRS:
+        if gains:
+            evaluation = _judged(evaluator, exhibit.candidate())
+        ours, honest = _ratio(evaluation), _ratio(_judged(evaluator, exhibit.twin))
+        if ours is None or honest is None:
+            return "not judged", "its time could not be compared with that of an honest kernel"
+        gains.append(ours / honest)
+        if gains[-1] <= GAIN:
+            break
+    outcome: Outcome = "harmless" if min(gains) <= GAIN else "accepted"
+    return outcome, f"it passed with {min(gains):.2f} times the speed of an honest kernel"
+
+
+def _ratio(evaluation: Evaluation) -> float | None:
+    """The speedup over eager, if it passed."""
+    found = evaluation.timing and evaluation.timing.against("eager")
+    return found.ratio.value if found else None
 
 
 def _skipped(exhibit: Exhibit) -> Finding:

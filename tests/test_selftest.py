@@ -97,12 +97,12 @@ def summary(*wanted: Exhibit, evaluator=FakeEvaluator) -> Summary:
 
 def saying(exhibit: Exhibit, status: Status, **markers: object) -> Exhibit:
     """The exhibit with a source that says how it is to be judged."""
-    source = fake_kernel(status=status, **markers)
+    source = fake_kernel(**{"status": status, **markers})
     return exhibit.model_copy(update={"source": source, "alone": True})
 
 
 def test_an_evaluator_that_accepts_everything_fails():
-    cheat = next(e for e in CHEATS if not e.needs and not e.needs_gpu)
+    cheat = chosen(["zeros"])[0]
     found = summary(cheat, HONEST[0])
     assert sorted(finding.outcome for finding in found.findings) == ["accepted", "passed"]
     assert not found.is_green
@@ -119,6 +119,16 @@ def test_a_verdict_for_another_reason_is_no_catch():
     found = summary(saying(chosen(["zeros"])[0], Status.COMPILE_ERROR))
     assert found.findings[0].outcome == "confused"
     assert not found.is_green
+
+
+@pytest.mark.parametrize(
+    ("median_ms", "outcome"), [(1.0, "harmless"), (0.95, "harmless"), (0.5, "accepted")]
+)
+def test_a_cheat_for_time_is_harmless_where_it_gains_none(median_ms, outcome):
+    exhibit = next(e for e in CHEATS if e.wants_time)
+    found = summary(saying(exhibit, Status.PASSED, median_ms=median_ms))  # its twin takes 1 ms
+    assert found.findings[0].outcome == outcome
+    assert found.is_green is (outcome == "harmless")
 
 
 def test_a_spoiled_verdict_is_tried_again_and_is_no_catch():

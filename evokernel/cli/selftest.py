@@ -20,18 +20,12 @@ if TYPE_CHECKING:
     from evokernel.selftest import Finding, Outcome, Summary
 
 _STYLES = {
-    **dict.fromkeys(("caught", "passed"), "green"),
+    **dict.fromkeys(("caught", "harmless", "passed"), "green"),
     **dict.fromkeys(("not judged", "skipped"), "yellow"),
 }
-_COLUMNS = (6, 32, 19, 17, 8)
+_COLUMNS = (6, 32, 21, 18, 8)
 _OUTCOMES: "tuple[Outcome, ...]" = (
-    "caught",
-    "passed",
-    "accepted",
-    "refused",
-    "confused",
-    "not judged",
-    "skipped",
+    *("caught", "harmless", "passed", "accepted", "refused", "confused", "not judged", "skipped"),
 )
 
 
@@ -86,7 +80,7 @@ def _shown(found: "Iterable[Finding]") -> "Iterator[Finding]":
     console.print(_row("code", "name", "expected", "got", "took"), style="bold")
     for finding in found:
         console.print(_line(finding))
-        if finding.outcome not in ("caught", "passed"):
+        if finding.outcome not in ("caught", "harmless", "passed"):
             said = f"{finding.outcome}: {finding.reason or finding.mechanism}"
             console.print(folded(said, width, _COLUMNS[0] + 2), style=_style(finding.outcome))
         yield finding
@@ -95,6 +89,7 @@ def _shown(found: "Iterable[Finding]") -> "Iterator[Finding]":
 def _line(finding: "Finding") -> Text:
     expected = finding.expected[0].value
     got = finding.status.value if finding.status else finding.outcome
+    got = "harmless" if finding.outcome == "harmless" else got
     wanted = f"{expected} +{len(finding.expected) - 1}" if finding.expected[1:] else expected
     text = Text(_row(finding.code, finding.name, wanted, got, f"{finding.seconds:.1f} s"))
     start = sum(_COLUMNS[:3])

@@ -19,6 +19,8 @@ from evokernel.task import Task
 
 FOLDER = Path(__file__).parent
 TASKS = "tasks.toml"
+PLAIN = "\n\nclass ModelNew(Honest):\n    pass\n"
+"""What makes a candidate of a habitat's kernel."""
 
 Kind = Literal["hostile", "broken", "honest"]
 Policy = Literal["own_kernels_only", "library_allowed"]
@@ -58,6 +60,9 @@ class Exhibit(Frozen):
     """Verdicts that are right."""
     in_text: bool = False
     """A rule that reads the source could see it."""
+    wants_time: bool = False
+    """It computes what the habitat's honest kernel does and wants a better time for it: where it
+    passes with the same time as that, it has come to nothing."""
     alone: bool = False
     """The source is complete; otherwise the habitat's kernel goes before it."""
     needs: tuple[str, ...] = ()
@@ -84,6 +89,11 @@ class Exhibit(Frozen):
     def needs_gpu(self) -> bool:
         """Whether it runs on a CUDA device only."""
         return self.backend != "cpp"
+
+    @property
+    def twin(self) -> Candidate:
+        """What its time is compared with: the habitat's honest kernel and nothing else."""
+        return Candidate(source=habitats()[self.task].kernel + PLAIN, backend=self.backend)
 
     def candidate(self) -> Candidate:
         """The whole candidate."""
