@@ -70,14 +70,12 @@ def gpu(index: int) -> Gpu:
     require()
     from cupy.cuda import runtime
 
-    def attribute(name: str) -> int:
-        return int(runtime.deviceGetAttribute(getattr(runtime, f"cudaDevAttr{name}"), index))
-
+    known = runtime.getDeviceProperties(index)
     return Gpu(
         index=index,
-        name=runtime.getDeviceProperties(index)["name"].decode(),
-        capability=(attribute("ComputeCapabilityMajor"), attribute("ComputeCapabilityMinor")),
-        shared_bytes=attribute("MaxSharedMemoryPerBlockOptin"),
+        name=known["name"].decode(),
+        capability=(known["major"], known["minor"]),
+        shared_bytes=known["sharedMemPerBlockOptin"],
     )
 
 
