@@ -7,14 +7,18 @@ import pytest
 import torch
 from torch.nn import functional
 
-from evokernel.bench import correctness, families, pieces, tolerance
+from evokernel.attempt import Candidate
+from evokernel.bench import correctness, families, patterns, pieces, tolerance, weights
 from evokernel.bench.correctness import Compared
+from evokernel.bench.evaluator import LocalEvaluator
 from evokernel.bench.families import Nature
 from evokernel.bench.messages import Foreign, Outcome, TensorFacts, Variant
 from evokernel.bench.oracle import Case, Oracle
+from evokernel.config import BenchConfig
 from evokernel.errors import TaskError
 from evokernel.evaluation import Status
 from evokernel.nested import leaves
+from evokernel.opgraph import capture
 from evokernel.task import Task, Tolerance, Workload
 
 DEFAULT = Workload(name="default", index=0)
@@ -259,9 +263,9 @@ def test_natures():
     assert families.nature(torch.rand(64)) is Nature.UNIFORM
     assert families.nature(drawn(64).exp()) is Nature.NONNEGATIVE
     assert families.nature(softmax(drawn(8, 64))) is Nature.PROBABILITY
-    assert families.nature(torch.arange(64)) is Nature.EXACT
+    assert families.nature(torch.arange(64)) is Nature.LABEL
     assert families.nature(torch.ones(64) * -1) is Nature.EXACT
-    assert families.nature(torch.rand(64) > 0.5) is Nature.EXACT
+    assert families.nature(torch.rand(64) > 0.5) is Nature.MASK
 
 
 @pytest.mark.parametrize("family", families.FAMILIES)
@@ -297,10 +301,59 @@ def test_families_change_what_they_promise():
     assert 0 < made("denormal").abs().max() < tiny
 
 
-def test_half_precision_stays_in_range():
+@pytest.mark.parametrize("family", ["large", *patterns.FLOATING])
+def test_half_precision_stays_in_range(family):
     x = drawn(64, 64).half()
-    (made,) = families.apply("large", [x], families.natures([x]), seed=0)
+    (made,) = families.apply(family, [x], families.natures([x]), seed=0)
     assert made.isfinite().all()
+    assert made.dtype is torch.float16
+
+
+def changed(family: str, *inputs: torch.Tensor) -> list[torch.Tensor]:
+    made: list[torch.Tensor] = families.apply(family, inputs, families.natures(inputs), seed=0)
+    assert [m.shape for m in made] == [x.shape for x in inputs]
+    return list(made)
+
+
+def test_spikes_stand_at_both_ends_of_every_dimension():
+    (made,) = changed("spiked", drawn(9, 10, 12, 13))
+    for dim in range(4):
+        highest = made.amax(tuple(other for other in range(4) if other != dim), keepdim=True)
+        first, last = highest.select(dim, 0).item(), highest.select(dim, -1).item()
+        assert min(first, last) > 50 * drawn(9, 10, 12, 13).abs().max()
+        places = made.argmax(dim)
+        assert {0, made.shape[dim] - 1} <= set(places.flatten().tolist())
+
+
+def test_patterns_are_what_they_promise():
+    x = drawn(8, 6, 10, 10)
+    (constant,) = changed("constant", x)
+    assert (constant.flatten(2).amax(-1) == constant.flatten(2).amin(-1)).all()
+    assert (constant[:4].flatten(1).amax(-1) == constant[:4].flatten(1).amin(-1)).all()
+    assert constant.unique().numel() > 8
+    (far,) = changed("offset", x)
+    assert ((far / x.square().mean().sqrt()).abs().round(decimals=-1) == 300).all()
+    assert {True, False} == set((far > 0).flatten(1).all(1).tolist())
+    one, two = changed("cancelling", drawn(64, 64), drawn(64, 64, seed=1))
+    for dim in (0, 1):
+        assert (one.sum(dim).abs() < 0.5 * one.abs().sum(dim)).all()
+    assert (two.mean() / two.std()).item() == pytest.approx(1, rel=0.1)
+    (spread,) = changed("wide", torch.rand(64, 64))
+    assert (spread < 0).any()
+    assert (spread.abs().max() / spread.abs().min()).item() > 5000
+    assert set(changed("binary", x)[0].unique().tolist()) == {0, 1}
+
+
+def test_extreme_inputs_stay_valid():
+    labels = torch.where(torch.arange(64) > 50, -100, torch.randint(0, 30, (64,)))
+    chances, mask = softmax(drawn(9, 64)), torch.rand(64, 64) > 0.5
+    made = changed("extreme", labels, chances, mask)
+    assert sorted(made[0][1:-1].tolist()) != sorted(labels[1:-1].tolist())
+    assert set(made[0].tolist()) <= set(labels.tolist())
+    assert (made[1].sum(-1) == 1).all()
+    assert {0, 63} <= set(made[1].argmax(-1).tolist())
+    assert (made[2] & ~mask).sum() == 0
+    assert 0 < made[2].sum() < mask.sum()
 
 
 # Oracle
@@ -334,7 +387,7 @@ def test_the_reference_is_right_on_every_family():
     for case in truth.cases():
         (x,) = truth.inputs(case)
         assert truth.judge(case, outcome(softmax(x))).fault is None, case.family
-    assert [case.family for case in truth.cases()] == list(families.FAMILIES)
+    assert [case.family for case in truth.cases()] == list(truth.input_families)
 
 
 @pytest.mark.parametrize(
@@ -348,6 +401,120 @@ def test_the_reference_is_right_on_every_family():
 )
 def test_wrong_kernels(kernel, status):
     assert judged(oracle("torch.softmax(x, -1)"), kernel) is status
+
+
+def graphed(result: str, inputs: str, arguments: str = "x") -> Oracle:
+    """An oracle that knows what kind of operators its reference has."""
+    source = TASK.format(result=result, inputs=inputs, arguments=arguments)
+    program = Task.from_source(source, "small").program()
+    return Oracle(program, seed=7, graph=capture(program))
+
+
+def found_on(truth: Oracle, kernel: Any) -> set[str]:
+    """The families on which a kernel is wrong."""
+    cases = truth.cases()
+    bad = [case for case in cases if truth.judge(case, outcome(kernel(*truth.inputs(case)))).fault]
+    return {case.family for case in bad}
+
+
+def test_whole_numbers_are_compared_exactly():
+    truth = graphed("a @ b", "torch.randn(24, 5000), torch.randn(5000, 12)", "a, b")
+    assert found_on(truth, lambda a, b: a @ b) == set()
+    assert found_on(truth, lambda a, b: (a.double() @ b.double()).float()) == set()
+    assert found_on(truth, lambda a, b: (a @ b) * (1 + 2**-22)) == {"binary"}
+
+
+def test_a_variance_of_mean_squares_is_refused():
+    def norm(x: torch.Tensor) -> torch.Tensor:
+        mean = x.mean(-1, keepdim=True)
+        variance = (x * x).mean(-1, keepdim=True) - mean * mean
+        return (x - mean) * torch.rsqrt(variance.clamp(min=0) + 1e-5)
+
+    truth = graphed("torch.nn.functional.layer_norm(x, (512,))", "torch.randn(32, 512)")
+    assert "offset" in found_on(truth, norm)
+    assert "normal" not in found_on(truth, norm)
+    assert found_on(truth, lambda x: functional.layer_norm(x.double(), (512,)).float()) == set()
+
+
+def test_a_maximum_that_forgets_an_end_is_refused():
+    truth = graphed("x.amax(0)", "torch.randn(700, 24)")
+    for kept in (slice(1, None), slice(None, -1)):
+        assert "spiked" in found_on(truth, lambda x, kept=kept: x[kept].amax(0))
+
+
+def test_what_the_reference_loses_must_be_finite():
+    x = drawn(4, 128)
+    found = limits(lambda v: (v + 1e6) - 1e6, x)
+    assert found.lost is not None
+    for value, wrong in ((5.0, 0), (math.nan, found.lost.numel())):
+        got = x.flatten().index_fill(0, found.lost, value).reshape(4, 128)
+        assert correctness.compare(found, got).wrong == wrong
+
+
+def test_constant_weights_are_drawn_anew():
+    layer = torch.nn.BatchNorm1d(64)
+    made = weights.redrawn(layer.state_dict(), seed=3)
+    assert set(made) == {"weight", "bias", "running_mean", "running_var"}
+    assert (made["running_var"] > 0.4).all()
+    assert all(value.std() > 0.1 for value in made.values())
+    assert weights.constant(torch.nn.Linear(8, 8).state_dict()) == ()
+
+
+NORM = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(96)
+    def forward(self, x):
+        return self.norm(x)
+
+def get_inputs():
+    return [torch.randn(8, 96)]
+"""
+
+
+def test_weights_as_constructed_hide_nothing():
+    truth = Oracle(Task.from_source(NORM, "norm").program(), seed=7)
+    other = truth.with_other_weights()
+    assert other is not None
+    (case,) = other.weights_cases
+    (x,) = other.inputs(case)
+    state = other.reference.state
+    plain = functional.layer_norm(x, (96,))
+    assert other.judge(case, outcome(plain)).fault is not None
+    right = plain * state["norm.weight"] + state["norm.bias"]
+    assert other.judge(case, outcome(right)).fault is None
+    assert oracle("x + 1").with_other_weights() is None
+
+
+MUTE = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(96)
+        self.made = torch.empty(8, 96)
+    def forward(self, x):
+        {body}
+"""
+
+
+def test_what_only_other_weights_or_later_calls_show(warm):
+    config = BenchConfig(measurement="quick", baselines=(), contract="library_allowed")
+    bodies = {
+        "return self.norm(x)": (Status.PASSED, ""),
+        "return torch.nn.functional.layer_norm(x, (96,))": (Status.WRONG_VALUES, "`weights`"),
+        "return self.made.copy_(self.norm(x))": (Status.WRONG_VALUES, "an earlier one"),
+    }
+    with LocalEvaluator(Task.from_source(NORM, "norm"), config) as evaluator:
+        for body, (status, words) in bodies.items():
+            candidate = Candidate(source=MUTE.format(body=body), backend="cpp")
+            found = evaluator.verify(candidate)
+            assert found.status is status, found.reason
+            assert words in found.reason
 
 
 def test_inputs_must_be_left_alone_unless_the_reference_changes_them():

@@ -119,13 +119,14 @@ def tensors(outputs: Any) -> list[tuple[str, torch.Tensor]]:
 def compare(limits: Limits, got: torch.Tensor) -> Compared:
     """Compare all elements of one output with their limits, a piece at a time."""
     found = pieces.rows(got)
-    ignored = limits.unjudged
     wrong, worst, worst_ratio = 0, None, 0.0
     width = found.shape[1]
     for top, left in pieces.chunks(*found.shape):
         ratio = _ratios(limits, found, top, left)
-        if ignored is not None:
-            _forgive(ratio, ignored, top, left, width)
+        if limits.lost is not None:
+            _forgive(ratio, limits.lost, top, left, width, but_infinite=True)
+        if limits.unjudged is not None:
+            _forgive(ratio, limits.unjudged, top, left, width)
         highest = float(ratio.max())
         if highest > 1:
             wrong += int((ratio > 1).sum())
@@ -246,13 +247,21 @@ def _special_ratios(ratio: torch.Tensor, got: torch.Tensor, want: torch.Tensor) 
 
 
 def _forgive(
-    ratio: torch.Tensor, ignored: torch.Tensor, top: slice, left: slice, width: int
+    ratio: torch.Tensor,
+    ignored: torch.Tensor,
+    top: slice,
+    left: slice,
+    width: int,
+    but_infinite: bool = False,
 ) -> None:
-    """Set the ratios of elements that are not judged to zero."""
+    """Set the ratios of elements to zero; with `but_infinite` only those of finite results."""
     row, column = ignored // width, ignored % width
     inside = (row >= top.start) & (row < top.stop) & (column >= left.start) & (column < left.stop)
-    if bool(inside.any()):
-        ratio[row[inside] - top.start, column[inside] - left.start] = 0.0
+    if not bool(inside.any()):
+        return
+    place = row[inside] - top.start, column[inside] - left.start
+    kept = ratio[place].isinf() & but_infinite
+    ratio[place] = ratio[place].masked_fill(~kept, 0.0)
 
 
 def _index(flat: int, shape: tuple[int, ...]) -> tuple[int, ...]:

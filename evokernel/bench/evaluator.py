@@ -103,7 +103,7 @@ class LocalEvaluator:
             worker, loaded, seconds = waiting or self._load(candidate)
             with worker:
                 tally.loaded(loaded, seconds)
-                return self._judge(worker, loaded, tally)
+                return self._judge(candidate, worker, loaded, tally)
         except Faulted as error:
             return tally.faulted(error.fault)
         except WorkerError as error:
@@ -205,7 +205,9 @@ class LocalEvaluator:
             _, (worker, _, _) = self._waiting.popitem()
             worker.kill()
 
-    def _judge(self, worker: Worker, loaded: Loaded, tally: Tally) -> Evaluation:
+    def _judge(
+        self, candidate: Candidate, worker: Worker, loaded: Loaded, tally: Tally
+    ) -> Evaluation:
         session, opponents = self._ready()
         quick = self.config.measurement == "quick"
         trials = Trials(session.oracle, session.cases, FEW_REPEATS if quick else REPEATS)
@@ -216,7 +218,7 @@ class LocalEvaluator:
             )
         self._say("checking the results")
         with tally.phase("verify"):
-            failure = trials.before(worker)
+            failure = trials.before(worker) or self._reweighed(candidate, loaded, trials)
         tally.add(correctness=trials.correctness(), log=worker.log)
         if failure is not None:
             return tally.failed(failure)
@@ -225,6 +227,18 @@ class LocalEvaluator:
         if failure is not None:
             return tally.failed(failure)
         return self._time(worker, opponents, trials, tally)
+
+    def _reweighed(self, candidate: Candidate, loaded: Loaded, trials: Trials) -> Failure | None:
+        """Try it with other values for constant weights, in a process of its own."""
+        session = self._ready()[0]
+        if session.reweighed is None:
+            return None
+        if loaded.state != "loaded":
+            trials.notes.append("constant weights kept their values: it makes weights of its own")
+            return None
+        worker, _ = session.fork(candidate, oracle=session.reweighed)
+        with worker:
+            return trials.with_other_weights(worker, session.reweighed)
 
     def _time(
         self, worker: Worker, opponents: Opponents, trials: Trials, tally: Tally

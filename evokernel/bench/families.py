@@ -1,8 +1,9 @@
 """Owns the input families: what a task's inputs become, so that a wrong kernel shows.
 
-Two well-chosen inputs find more faults than a hundred seeds of one distribution. Families change
-floating tensors only, and only as far as the nature of each allows: labels, masks and index tensors
-stay, and probabilities stay probabilities. What is non-negative stays so, with one exception:
+Two well-chosen inputs find more faults than a hundred seeds of one distribution. Some families are
+for all tasks, others for a class of operators. They change tensors only as far as the nature of
+each allows: probabilities stay probabilities; index tensors stay, but for the labels of losses and
+the masks of attention in `extreme`. What is non-negative stays so, with one exception:
 values that look like `torch.rand` (uniform in [0, 1)) are the usual way to say "some input" in task
 files, and a kernel that returns its input would pass for ReLU if they never became negative. They
 are changed freely, unless the reference raises or answers with non-finite values; then they too
@@ -14,27 +15,73 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
+from evokernel.bench import patterns
 from evokernel.nested import leaves, map_leaves
+from evokernel.opgraph.operators import kind_of
 
 if TYPE_CHECKING:
     import torch
 
+    from evokernel.opgraph import OpGraph
+
 FAMILIES = ("normal", "large", "small", "negated", "zeros", "ties", "special", "denormal")
-"""In the order in which they are tried."""
+"""For every task, in the order in which they are tried."""
+BY_CLASS: dict[str, tuple[str, ...]] = {
+    "attention": ("spiked", "wide", "extreme"),
+    "softmax": ("spiked", "offset", "extreme"),
+    "loss": ("extreme", "spiked", "wide", "offset"),
+    "normalization": ("offset", "constant", "spiked"),
+    "reduction": ("spiked", "cancelling", "binary", "offset"),
+    "scan": ("cancelling", "binary", "spiked"),
+    "pooling": ("spiked", "cancelling", "offset"),
+    "contraction": ("binary", "cancelling", "spiked"),
+    "convolution": ("binary", "cancelling", "spiked"),
+    "recurrent": ("wide", "spiked"),
+    "pointwise": ("wide",),
+}
+"""Families for a class of operators, the most telling first; see `patterns`."""
+HARD = frozenset({"large", "spiked", "offset", "constant", "cancelling", "wide"})
+"""Families on which the reference's own error may be small by luck; see `tolerance`."""
+EXACT = frozenset({"contraction", "reduction", "scan"})
+"""Classes whose `binary` results are compared exactly where all are whole numbers."""
 SPECIAL = ("special", "denormal")
 """Families that a task whose `special_values` are ignored is spared."""
 
 LARGE = 1e3
-SMALL = 1e-3
+SCALES = {"small": 1e-3, "negated": -1.0}
 SPRINKLE_EVERY = 50_000
 """Elements per special value; few enough that most rows of a reduction stay finite."""
+
+
+def of_graph(graph: OpGraph | None) -> tuple[str, ...]:
+    """The families for the classes of operators in a graph.
+
+    Where it is not known they are all of them but `extreme`, since whole numbers might be offsets
+    or lengths, which must keep their order.
+    """
+    if graph is None:
+        kinds = list(BY_CLASS)
+    else:
+        calls = [kind_of(node.op) for node in graph.nodes if node.kind == "call"]
+        kinds = [graph.family, *sorted(set(calls))]
+    found = dict.fromkeys(family for kind in kinds for family in BY_CLASS.get(kind, ()))
+    return tuple(family for family in found if graph is not None or family != "extreme")
+
+
+def is_exact(family: str, graph: OpGraph | None) -> bool:
+    """Whether sums of products are exact in any order, so that no error is allowed."""
+    return family == "binary" and graph is not None and graph.family in EXACT
 
 
 class Nature(StrEnum):
     """What an input tensor is, judged by its values."""
 
+    LABEL = "label"
+    """Integers: labels, indices, lengths."""
+    MASK = "mask"
+    """Booleans."""
     EXACT = "exact"
-    """Integers, booleans, and floats that hold only whole numbers: labels, masks, indices."""
+    """Floats that hold only whole numbers: labels, masks and indices as floats; empty tensors."""
     PROBABILITY = "probability"
     """Non-negative, and the last dimension sums to one."""
     UNIFORM = "uniform"
@@ -45,10 +92,16 @@ class Nature(StrEnum):
     """Any floating values."""
 
 
+WHOLE = frozenset({Nature.LABEL, Nature.MASK, Nature.EXACT})
+"""Natures whose values mean something by themselves."""
+
+
 def nature(tensor: torch.Tensor) -> Nature:
     """Judge a tensor by dtype and values; NaN and infinities count as generic."""
-    if not tensor.is_floating_point() or tensor.numel() == 0:
+    if tensor.numel() == 0 or tensor.is_complex():
         return Nature.EXACT
+    if not tensor.is_floating_point():
+        return Nature.MASK if str(tensor.dtype) == "torch.bool" else Nature.LABEL
     values = tensor.detach().float()
     if bool((values == values.round()).all()):
         return Nature.EXACT
@@ -75,7 +128,7 @@ def apply(
     """The inputs of a family, made from a workload's normal inputs.
 
     Args:
-        family: One of `FAMILIES`.
+        family: One of `FAMILIES`, or one of a class of operators.
         inputs: Nested inputs; they are left alone.
         kinds: What `natures` says of them.
         seed: Places the special values.
@@ -88,7 +141,7 @@ def apply(
 
     tensors = [leaf for _, leaf in leaves(inputs) if isinstance(leaf, torch.Tensor)]
     made = {
-        id(tensor): _changed(family, tensor, kind, seed + index, keep_domain)
+        id(tensor): _changed(family, tensor, kind, (index, seed + index), keep_domain)
         for index, (tensor, kind) in enumerate(zip(tensors, kinds, strict=True))
     }
 
@@ -114,7 +167,7 @@ def varied(kinds: tuple[Nature, ...], keep_domain: bool) -> tuple[tuple[int, ...
     Returns:
         Indices of non-negative tensors, indices of fixed ones (see `messages.Variant`).
     """
-    fixed = {Nature.EXACT, Nature.PROBABILITY} | ({Nature.UNIFORM} if keep_domain else set())
+    fixed = {*WHOLE, Nature.PROBABILITY} | ({Nature.UNIFORM} if keep_domain else set())
     return (
         tuple(i for i, kind in enumerate(kinds) if kind is Nature.NONNEGATIVE),
         tuple(i for i, kind in enumerate(kinds) if kind in fixed),
@@ -128,45 +181,56 @@ def _sums_to_one(values: torch.Tensor) -> bool:
 
 
 def _changed(
-    family: str, tensor: torch.Tensor, kind: Nature, seed: int, keep_domain: bool
+    family: str, tensor: torch.Tensor, kind: Nature, place: tuple[int, int], keep_domain: bool
 ) -> torch.Tensor | None:
+    """New values, or None; `place` is the position among the inputs, and a seed."""
     if family == "normal" or not _touches(family, kind, keep_domain):
         return None
-    unit = kind is Nature.UNIFORM and keep_domain
+    index, seed = place
+    if family in patterns.FLOATING:
+        is_signed = kind is not Nature.NONNEGATIVE
+        return patterns.FLOATING[family](tensor, index, seed, is_signed)
+    if family in SCALES:
+        return tensor * SCALES[family]
     match family:
         case "large":
-            return _scaled(tensor, _large(tensor))
-        case "small":
-            return _scaled(tensor, SMALL)
-        case "negated":
-            return _scaled(tensor, -1.0)
+            return tensor * _large(tensor)
         case "zeros":
-            return _scaled(tensor, 0.0).abs()  # no negative zeros
+            return (tensor * 0.0).abs()  # no negative zeros
         case "ties":
-            return _even(tensor) if kind is Nature.PROBABILITY else _tied(tensor, unit)
+            unit = kind is Nature.UNIFORM and keep_domain
+            return _level(tensor) if kind is Nature.PROBABILITY else _tied(tensor, unit)
         case "special":
             return _sprinkled(tensor, kind is Nature.NONNEGATIVE, seed)
         case "denormal":
             return _denormal(tensor)
-    raise ValueError(f"`{family}` is no input family; known: {', '.join(FAMILIES)}")
+        case "extreme":
+            return _extreme(tensor, kind, seed)
+    known = ", ".join((*FAMILIES, *patterns.FLOATING, "extreme"))
+    raise ValueError(f"`{family}` is no input family; known: {known}")
 
 
 def _touches(family: str, kind: Nature, keep_domain: bool) -> bool:
     """Whether a family changes a tensor of that nature."""
+    if family == "extreme":
+        return kind in {Nature.LABEL, Nature.MASK, Nature.PROBABILITY}
     match kind:
-        case Nature.EXACT:
+        case Nature.EXACT | Nature.LABEL | Nature.MASK:
             return False
         case Nature.PROBABILITY:
             return family == "ties"
         case Nature.NONNEGATIVE:
             return family != "negated"
         case Nature.UNIFORM if keep_domain:
-            return family not in {"large", "negated", "special"}
+            return family in {"small", "zeros", "ties", "denormal"}
     return True
 
 
-def _scaled(tensor: torch.Tensor, factor: float) -> torch.Tensor:
-    return tensor * factor
+def _extreme(tensor: torch.Tensor, kind: Nature, seed: int) -> torch.Tensor:
+    if kind is Nature.PROBABILITY:
+        return patterns.one_hot(tensor)
+    is_mask = kind is Nature.MASK
+    return patterns.thinned(tensor, seed) if is_mask else patterns.relabelled(tensor, seed)
 
 
 def _large(tensor: torch.Tensor) -> float:
@@ -178,7 +242,7 @@ def _large(tensor: torch.Tensor) -> float:
     return min(LARGE, reach / largest) if largest > 0 else LARGE
 
 
-def _even(tensor: torch.Tensor) -> torch.Tensor:
+def _level(tensor: torch.Tensor) -> torch.Tensor:
     import torch
 
     return torch.full_like(tensor, 1.0 / tensor.shape[-1])

@@ -118,6 +118,7 @@ class Worker:
         poison: bool = True,
         instrument: bool = False,
         overwrite_inputs: bool = False,
+        hold: bool = False,
         deadline_s: float | None = None,
     ) -> Outcome:
         """One `forward` on a private copy of the put inputs; generators are seeded anew before.
@@ -129,10 +130,16 @@ class Worker:
             instrument: Log dispatched operators and kernel launches (slower; not for timing).
             overwrite_inputs: Fill the private inputs with 0xFF after the call and before outputs
                 are read: an output that is a view of an input, or computed late, shows.
+            hold: Keep what it returned, so that `held` can read it again after later calls.
             deadline_s: Wall limit, seconds.
         """
         wishes = {"poison": poison, "instrument": instrument, "overwrite_inputs": overwrite_inputs}
+        wishes["hold"] = hold
         return self._ask_outcome("run", {"name": self._known(name), **wishes}, deadline_s)
+
+    def held(self, deadline_s: float | None = None) -> Outcome:
+        """What the held call returned, as it is now; it is let go."""
+        return self._ask_outcome("held", {}, deadline_s)
 
     def time(
         self, name: str, plan: TimePlan, deadline_s: float | None = None

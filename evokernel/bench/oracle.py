@@ -10,7 +10,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import Any
 
-from evokernel.bench import families, tolerance
+from evokernel.bench import families, tolerance, weights
 from evokernel.bench.families import Nature
 from evokernel.bench.judgement import Judgement, judge
 from evokernel.bench.messages import Outcome, Variant
@@ -31,6 +31,7 @@ CHECKABLE = 2
 """Variants of each timed set whose expected values are known."""
 BUDGET_BYTES = 2 << 30
 """Memory for inputs that are kept ready, and as much again for expected values."""
+USUAL = "are the normal ones and were left out"
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Case:
 
     workload: Workload
     family: str
-    """One of `families.FAMILIES`, or `timed`."""
+    """One of the families, `timed`, or `weights`: normal inputs with other weights."""
     keep_domain: bool = False
     """Uniform inputs keep their domain (see `families`)."""
     draw: int = 0
@@ -62,6 +63,7 @@ class Oracle:
         graph: The reference's operator graph, if it could be captured.
         budget_bytes: Memory for inputs, and as much again for expected values; what does not fit is
             made again when it is needed.
+        redraw: Give weights that are constant other values (see `weights`).
     """
 
     def __init__(
@@ -70,10 +72,11 @@ class Oracle:
         seed: int,
         graph: OpGraph | None = None,
         budget_bytes: int = BUDGET_BYTES,
+        redraw: bool = False,
     ) -> None:
         self.program = program
         self._seed = seed
-        self.reference = Reference(program, self.derive("weights"), graph)
+        self.reference = Reference(program, self.derive("weights"), graph, redraw=redraw)
         self.init_args, self.init_kwargs = program.init_inputs(self.reference.weights_seed)
         self._packages: Stock[Package] = Stock(
             budget_bytes, lambda package: package.bytes, lambda package: package.close()
@@ -95,8 +98,45 @@ class Oracle:
         digest = hashlib.sha256(f"{self._seed}/{label}".encode()).digest()
         return int.from_bytes(digest[:8], "big") >> 2
 
-    def cases(self, chosen: tuple[str, ...] = families.FAMILIES) -> tuple[Case, ...]:
+    def with_other_weights(self) -> Oracle | None:
+        """One for the same secret whose constant weights have other values.
+
+        Returns:
+            None where no weight is constant, or where the reference cannot take others.
+        """
+        if not weights.constant(self.reference.state):
+            return None
+        other = Oracle(self.program, self._seed, self.reference.graph, redraw=True)
+        try:
+            if all(other.expected(case).is_evidence for case in other.weights_cases):
+                return other
+            why = "gives no finite value with them"
+        except TaskError as error:
+            why = f"refuses them: {str(error).splitlines()[0]:.120}"
+        other.close()
+        self._notes.append(f"other values for constant weights were not tried: the reference {why}")
+        return None
+
+    @property
+    def weights_cases(self) -> tuple[Case, ...]:
+        """What is compared with other weights: normal inputs of the first workload."""
+        return (Case(self.timed_workload, "weights"),)
+
+    @property
+    def input_families(self) -> tuple[str, ...]:
+        """The input families for this task: those for all, then those for its operators."""
+        return (*families.FAMILIES, *self.own_families)
+
+    @property
+    def own_families(self) -> tuple[str, ...]:
+        """Those for the classes of its operators, the most telling first."""
+        return families.of_graph(self.reference.graph)
+
+    def cases(self, chosen: tuple[str, ...] | None = None) -> tuple[Case, ...]:
         """The cases of every workload that show something, in order.
+
+        Args:
+            chosen: Input families; all of them if not told.
 
         Raises:
             TaskError: The reference fails on its own inputs, or shows nothing even there.
@@ -104,13 +144,13 @@ class Oracle:
         found = (
             self._usable(workload, family)
             for workload in self.program.workloads()
-            for family in chosen
+            for family in (self.input_families if chosen is None else chosen)
         )
         return tuple(case for case in found if case is not None)
 
     def inputs(self, case: Case) -> list[Any]:
         """The arguments of `forward` for a case, made afresh."""
-        if case.family == "timed" or case.draw > 0:
+        if case.family in {"timed", "weights"} or case.draw > 0:
             made = self.program.make_inputs(case.workload, self.derive(case.name))
             return made if case.variant is None else _varied(made, case.variant)
         seed, kinds = self.derive(case.workload.name), self._natures(case.workload)
@@ -129,9 +169,11 @@ class Oracle:
         Raises:
             TaskError: The reference refuses its inputs.
         """
+        is_hard = case.family in families.HARD
+        is_exact = families.is_exact(case.family, self.reference.graph)
         return self._expected.get(
             f"{case.name}/{case.variant}",
-            lambda: self.reference.expect(self.inputs(case), case.workload),
+            lambda: self.reference.expect(self.inputs(case), case.workload, is_hard, is_exact),
         )
 
     def judge(self, case: Case, outcome: Outcome, are_inputs_told: bool = True) -> Judgement:
@@ -248,13 +290,14 @@ class Oracle:
             why = self._uselessness(case, kinds)
             if why is None:
                 return case
-            self._notes.append(f"`{family}` inputs of workload `{workload.name}` {why}")
+            if why is not USUAL or family in families.FAMILIES:
+                self._notes.append(f"`{family}` inputs of workload `{workload.name}` {why}")
         return None
 
     def _uselessness(self, case: Case, kinds: tuple[Nature, ...]) -> str | None:
         """Why a case shows nothing, or None."""
         if not families.changes(case.family, kinds, case.keep_domain):
-            return "are the normal ones and were left out"
+            return USUAL
         try:
             want = self.expected(case)
         except TaskError as error:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evokernel.bench import correctness, pieces, tolerance
+from evokernel.bench import correctness, pieces, tolerance, weights
 from evokernel.bench.correctness import Form
 from evokernel.bench.tolerance import Limits
 from evokernel.errors import TaskError
@@ -62,6 +63,7 @@ class Reference:
         graph: Operator graph of its first workload, if it could be captured; it tells how long
             reductions are, and whether rows are independent.
         memory_bytes: Memory for a call at both precisions; None is half of what is free.
+        redraw: Give weights that are constant other values (see `weights`).
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Reference:
         weights_seed: int,
         graph: OpGraph | None = None,
         memory_bytes: int | None = None,
+        redraw: bool = False,
     ) -> None:
         import torch
 
@@ -78,6 +81,10 @@ class Reference:
         self.weights_seed = weights_seed
         self._module = program.build(weights_seed)
         self._exact_module = program.build(weights_seed, torch.float64)
+        if redraw:
+            other = weights.redrawn(self._module.state_dict(), weights_seed)
+            for module in (self._module, self._exact_module):
+                module.load_state_dict(other, strict=False)
         self.state = {name: value.clone() for name, value in self._module.state_dict().items()}
         self.notes: list[str] = []
         """What limits the checks."""
@@ -104,12 +111,21 @@ class Reference:
             self._plans[workload.name] = found
         return self._plans[workload.name]
 
-    def expect(self, inputs: list[Any], workload: Workload) -> Expectation:
+    def expect(
+        self,
+        inputs: list[Any],
+        workload: Workload,
+        is_hard: bool = False,
+        is_exact: bool = False,
+    ) -> Expectation:
         """Run it at both precisions and set the limits.
 
         Args:
             inputs: Arguments of `forward`; they are left alone.
             workload: Which workload's they are.
+            is_hard: Allow for what one rounding of the inputs does to the results (see
+                `tolerance`).
+            is_exact: Allow no error where every value is a whole number.
 
         Raises:
             TaskError: It refuses these inputs, two calls on them differ, or they do not fit.
@@ -124,18 +140,23 @@ class Reference:
             self._repeated.add(workload.name)
             self._repeat(inputs, own)
         self.depth = max(self.depth, self._depth(inputs, found))
+        limits = self._limits(inputs, own, plan, is_hard)
         return Expectation(
             skeleton=correctness.skeleton(own),
             forms=tuple(correctness.form(path, value) for path, value in found),
-            limits=self._limits(inputs, own, plan),
+            limits=tuple(one.exact() for one in limits) if is_exact else limits,
             modified=modified,
             aliased=aliased,
         )
 
-    def _limits(self, inputs: list[Any], own: Any, plan: ReferencePlan) -> tuple[Limits, ...]:
+    def _limits(
+        self, inputs: list[Any], own: Any, plan: ReferencePlan, is_hard: bool
+    ) -> tuple[Limits, ...]:
         """Limits from fp64 on everything, or from the error on some rows where no more fits."""
         if plan.mode != "reduced":
-            return self._compared(own, self._exact(inputs, own, plan))
+            exact = self._exact(inputs, own, plan)
+            moved = self._exact(shaken(inputs, self.depth), own, plan) if is_hard else None
+            return self._compared(own, exact, moved)
         (cut,) = plan.pieces(inputs)
         some = self.program.call(self._module, copied(cut))
         seen = self._compared(some, self._exact(cut, some, plan))
@@ -144,14 +165,14 @@ class Reference:
             for limits, part in zip(self._compared(own, own), seen, strict=True)
         )
 
-    def _compared(self, own: Any, exact: Any) -> tuple[Limits, ...]:
+    def _compared(self, own: Any, exact: Any, moved: Any = None) -> tuple[Limits, ...]:
         options = self.program.task.options
         follow = options.special_values == "follow"
-        pairs = zip(correctness.tensors(own), correctness.tensors(exact), strict=True)
+        mine, truth, other = (_values(tree) for tree in (own, exact, moved))
         with pieces.calm_threads():
             return tuple(
-                tolerance.limits(mine, truth, options.tolerance, self.depth, follow)
-                for (_, mine), (_, truth) in pairs
+                tolerance.limits(one, two, options.tolerance, self.depth, follow, three)
+                for one, two, three in itertools.zip_longest(mine, truth, other)
             )
 
     def _exact(self, inputs: list[Any], own: Any, plan: ReferencePlan) -> Any:
@@ -226,6 +247,25 @@ def copied(inputs: Any) -> Any:
     import torch
 
     return map_leaves(lambda leaf: leaf.clone() if isinstance(leaf, torch.Tensor) else leaf, inputs)
+
+
+def shaken(inputs: list[Any], depth: int) -> Any:
+    """Inputs in fp64 of which half, drawn at random, are off by what `tolerance.shake` says."""
+    import torch
+
+    draw = torch.Generator().manual_seed(0)
+
+    def change(leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point():
+            return leaf
+        chosen = torch.randint(0, 2, leaf.shape, generator=draw)
+        return leaf.double() * (1 + chosen * tolerance.shake(leaf.dtype, depth))
+
+    return map_leaves(change, inputs)
+
+
+def _values(outputs: Any) -> list[torch.Tensor]:
+    return [value for _, value in correctness.tensors(outputs)]
 
 
 def _modified(before: Any, after: Any) -> tuple[int, ...]:

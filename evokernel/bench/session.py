@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from evokernel.attempt import Candidate
-from evokernel.bench import Say, families, silent, timing
+from evokernel.bench import Say, silent, timing
 from evokernel.bench import device as devices
 from evokernel.bench.device import CPU, DeviceFacts
 from evokernel.bench.disturbance import device_lock
@@ -37,7 +37,10 @@ ROOM = 16
 """Copies of inputs and outputs that a worker may hold: the harness's own and the candidate's."""
 SMALL_BYTES = 8 << 20
 """Up to this size of inputs and outputs, the quick profile too runs every family."""
+MOST_OWN = 4
+"""Above that size, no more families for the task's operators."""
 QUICK_FAMILIES = ("normal", "large", "negated", "special")
+"""For all tasks; the first one for its operators comes beside them."""
 LOCK_S = 600.0
 
 
@@ -88,6 +91,9 @@ class Session:
         self._stack.callback(self.oracle.close)
         self.cases: tuple[Case, ...] = self.oracle.cases(self._families())
         self.oracle.prepare(self.cases)
+        self.reweighed = self.oracle.with_other_weights()
+        if self.reweighed is not None:
+            self._stack.callback(self.reweighed.close)
 
     @property
     def contract(self) -> Literal["own_kernels_only", "library_allowed"]:
@@ -131,13 +137,17 @@ class Session:
             yield
 
     def fork(
-        self, candidate: Candidate, built: Callable[[Artefact], None] | None = None
+        self,
+        candidate: Candidate,
+        built: Callable[[Artefact], None] | None = None,
+        oracle: Oracle | None = None,
     ) -> tuple[Worker, Loaded]:
         """A fresh worker with the candidate loaded.
 
         Args:
             candidate: What it imports.
             built: Told of every kernel that it asked for and got.
+            oracle: Whose weights it gets; the session's by default.
 
         Raises:
             Faulted: It cannot be imported, built or constructed; the worker is gone.
@@ -149,7 +159,8 @@ class Session:
                 built(answer)
             return answer
 
-        return self._loaded(self._spec("candidate", candidate.source, "ModelNew"), build)
+        spec = self._spec("candidate", candidate.source, "ModelNew")
+        return self._loaded(spec, build, oracle)
 
     def fork_reference(self, role: Literal["eager", "compile"]) -> tuple[Worker, Loaded]:
         """A fresh trusted worker with the reference loaded."""
@@ -172,9 +183,12 @@ class Session:
         self._stack.close()
 
     def _families(self) -> tuple[str, ...]:
-        if self.config.measurement == "standard" or self._bytes() <= SMALL_BYTES:
-            return families.FAMILIES
-        return QUICK_FAMILIES
+        general, own = self.oracle.input_families, self.oracle.own_families
+        if self._bytes() <= SMALL_BYTES:
+            return general
+        if self.config.measurement == "standard":
+            return tuple(name for name in general if name not in own[MOST_OWN:])
+        return (*QUICK_FAMILIES, *own[:1])
 
     def _bytes(self) -> int:
         """Bytes of one call's inputs and outputs."""
@@ -197,8 +211,10 @@ class Session:
             build_s=self.config.compile_s,
         )
 
-    def _loaded(self, spec: WorkerSpec, build: Build | None = None) -> tuple[Worker, Loaded]:
-        oracle = self.oracle
+    def _loaded(
+        self, spec: WorkerSpec, build: Build | None = None, oracle: Oracle | None = None
+    ) -> tuple[Worker, Loaded]:
+        oracle = oracle or self.oracle
         worker = self.pool.fork(spec, build or self.compiler.build)
         try:
             loaded = worker.load(

@@ -19,8 +19,21 @@ half an ulp of float16 and of TF32 when the dtype is float32, so that results of
 refused. In float16 and bfloat16 the floor is 2 eps for rounding the result, plus the above with the
 eps of the float32 accumulator.
 
-Elements at which the reference itself is off by more than `cap`, or at which it and fp64 disagree
-about being finite, show nothing and are not judged.
+Some inputs are hard: a sum that nearly cancels, a large mean with a small variance. There the
+reference's own error may be small by luck of its order of summation. On the input families made for
+that, `own` is at least what a relative change of half of the inputs by `shake` moves the fp64
+result by::
+
+    shake = min(sqrt(depth), 32) * eps / 2
+
+which is the backward error of a sum of `depth` terms in any order, by the same analysis: an honest
+kernel that adds in order errs by as much (backward stability: Higham, "Accuracy and Stability of
+Numerical Algorithms", 2nd ed., 2002, section 1.5). Rows that this moves by more than `cap`
+are allowed 0.3: the softmax of scores of a million is one of rounding errors.
+
+Elements at which the reference itself is off by more than `cap` show nothing and only have to be
+finite; those at which it and fp64 disagree about being finite are not judged. Where all results are
+whole numbers that any order of summation gives exactly, no error is allowed (see `Limits.exact`).
 """
 
 from __future__ import annotations
@@ -40,6 +53,8 @@ QUANTILE = 0.99
 LEEWAY = 16
 GROWTH = 2
 MOST = 1024
+SHAKEN = 32.0
+WILD = 0.3
 
 
 @dataclass(frozen=True)
@@ -58,6 +73,8 @@ class Limits:
     """Allowed absolute error."""
     unjudged: torch.Tensor | None
     """Flat indices of elements that are not judged."""
+    lost: torch.Tensor | None
+    """Flat indices of elements that only have to be finite: the reference has lost them."""
     finite: int
     """Number of elements with a finite expected value."""
     judged: int
@@ -71,6 +88,18 @@ class Limits:
             return self
         return replace(self, reach=self.reach.clamp(min=reach))
 
+    def exact(self) -> Limits:
+        """The same without any allowed error, if every value is a whole number that is exact."""
+        import torch
+
+        values = self.values
+        if not values.is_floating_point() or self.has_pattern or self.lost is not None:
+            return self
+        most = 2.0 / float(torch.finfo(values.dtype).eps)
+        if not bool(((values == values.round()) & (values.abs() < most)).all()):
+            return self
+        return replace(self, reach=torch.zeros_like(self.reach))
+
     @property
     def is_evidence(self) -> bool:
         """Whether comparing with these shows anything: a tenth of the finite values is judged."""
@@ -79,7 +108,7 @@ class Limits:
     @property
     def bytes(self) -> int:
         """Memory that it holds."""
-        held = (self.values, self.other, self.scale, self.reach, self.unjudged)
+        held = (self.values, self.other, self.scale, self.reach, self.unjudged, self.lost)
         return sum(t.numel() * t.element_size() for t in held if t is not None)
 
 
@@ -108,6 +137,15 @@ def floor(dtype: torch.dtype, depth: int) -> float:
     return 2 * eps + growth * single if eps > single else growth * eps
 
 
+def shake(dtype: torch.dtype, depth: int) -> float:
+    """Relative change of inputs that stands for the errors of summation."""
+    import torch
+
+    growth = min(math.sqrt(max(depth, 1)), SHAKEN)
+    eps = float(torch.finfo(dtype).eps)
+    return 0.5 * growth * min(eps, float(torch.finfo(torch.float32).eps))
+
+
 def cap(dtype: torch.dtype) -> float:
     """Largest relative error that is ever allowed."""
     import torch
@@ -116,7 +154,12 @@ def cap(dtype: torch.dtype) -> float:
 
 
 def limits(
-    own: torch.Tensor, exact: torch.Tensor, tolerance: Tolerance, depth: int, follow: bool
+    own: torch.Tensor,
+    exact: torch.Tensor,
+    tolerance: Tolerance,
+    depth: int,
+    follow: bool,
+    moved: torch.Tensor | None = None,
 ) -> Limits:
     """Set the limits for one output.
 
@@ -126,7 +169,10 @@ def limits(
         tolerance: The task's rule.
         depth: Longest reduction behind an element.
         follow: Whether NaN and infinities must come out as the reference gives them.
+        moved: The fp64 reference's output on inputs that were changed by `shake`, for hard ones.
     """
+    import torch
+
     own, exact = pieces.rows(own), pieces.rows(exact)
     if not own.is_floating_point():
         return _integers(own, exact)
@@ -136,13 +182,17 @@ def limits(
     highest = cap(own.dtype)
     scale = _scale(exact, is_plain)
     worst, sample, lost = _own_error(own, exact, scale, highest)
+    wild = torch.zeros_like(worst, dtype=torch.bool)
+    if moved is not None:
+        wander, more, also = _own_error(pieces.rows(moved), exact, scale, highest)
+        worst, sample = torch.maximum(worst, wander), torch.maximum(sample, more)
+        lost, wild = torch.unique(torch.cat([lost, also])), wander > highest
     reach = (tolerance.factor * worst.clamp(min=_quantile(sample))).clamp(max=highest)
-    reach = reach.clamp(min=floor(own.dtype, depth))
+    reach = reach.clamp(min=floor(own.dtype, depth)).masked_fill(wild, WILD)
     tiny = LEEWAY * _smallest_subnormal(own.dtype)
     if tolerance.atol is not None or tolerance.rtol is not None:
         scale, reach = scale * 0, reach * 0 + (tolerance.rtol or 0.0)
         tiny, lost = tolerance.atol or 0.0, lost[:0]
-    unjudged = _union(disputed, lost)
     finite = expected.numel() if is_plain else int(expected.isfinite().sum())
     return Limits(
         values=expected.clone() if expected is exact else expected,
@@ -150,9 +200,10 @@ def limits(
         scale=scale.to(_working(own.dtype)),
         reach=reach.to(_working(own.dtype)),
         tiny=tiny,
-        unjudged=unjudged,
+        unjudged=disputed,
+        lost=lost if lost.numel() else None,
         finite=finite,
-        judged=finite - (0 if unjudged is None else _finite_among(expected, unjudged)),
+        judged=finite - _finite_among(expected, disputed, lost),
         has_pattern=0 < finite < expected.numel(),
     )
 
@@ -169,6 +220,7 @@ def _integers(own: torch.Tensor, exact: torch.Tensor) -> Limits:
         reach=none,
         tiny=0.0,
         unjudged=None,
+        lost=None,
         finite=own.numel(),
         judged=own.numel(),
         has_pattern=False,
@@ -269,14 +321,8 @@ def _working(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype is torch.float64 else torch.float32
 
 
-def _union(first: torch.Tensor | None, second: torch.Tensor) -> torch.Tensor | None:
+def _finite_among(values: torch.Tensor, first: torch.Tensor | None, second: torch.Tensor) -> int:
     import torch
 
-    if first is None:
-        return second if second.numel() else None
-    both: torch.Tensor = torch.unique(torch.cat([first, second]))
-    return both
-
-
-def _finite_among(values: torch.Tensor, places: torch.Tensor) -> int:
+    places = second if first is None else torch.unique(torch.cat([first, second]))
     return int(values.flatten()[places].isfinite().sum())

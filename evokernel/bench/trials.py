@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -14,6 +15,11 @@ from evokernel.evaluation import Contract, Correctness, Mismatch, Status
 
 REPEATS = 2
 """More calls on the same bits, which must give the same bits as the first two."""
+
+CHEAP_S, MORE_REPEATS = 0.002, 12
+"""Calls that take less than so many seconds are repeated so much more often."""
+MOST_CALLS, CALLS_S = 500, 0.15
+"""Between two of the last calls, at most so many others, and about so many seconds of them."""
 
 
 @dataclass(frozen=True)
@@ -44,30 +50,47 @@ class Trials:
     mismatches: list[Mismatch] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     seen: list[Case] = field(default_factory=list)
+    _held: tuple[Case, Outcome] | None = field(default=None, init=False)
+    """A call whose results the worker was told to keep."""
 
     def before(self, worker: Worker) -> Failure | None:
         """All cases, on poisoned memory; the first one several times."""
         for number, case in enumerate(self.cases):
             self._put(worker, case)
             failure = self._first(worker, case) if number == 0 else self._one(worker, case)
+            if failure is None and number == 1:
+                failure = self._still(worker)
             worker.drop(case.name)
             if failure is not None:
                 return failure
         return None
 
+    def with_other_weights(self, worker: Worker, oracle: Oracle) -> Failure | None:
+        """Judge a worker that has other weights by the oracle that has them, too."""
+        other = Trials(oracle, oracle.weights_cases, repeats=0)
+        failure = other.before(worker)
+        self.worst_ratio = max(self.worst_ratio, other.worst_ratio)
+        self.comparisons += other.comparisons
+        self.mismatches += other.mismatches
+        self.seen += other.seen
+        return failure
+
     def after(self, worker: Worker, kept: Sequence[tuple[Case, Outcome]]) -> Failure | None:
-        """Outputs of timed repetitions, and the first case once more with new values."""
+        """Outputs of timed repetitions, then fresh values, after a number of calls once more.
+
+        Then one case of each workload again, which nobody can foresee.
+        """
         for case, outcome in kept:
             failure = self._judge(case, outcome, are_inputs_told=False)
             if failure is not None:
                 reason = f"in a timed repetition, {failure.reason}"
                 return Failure(failure.status, reason)
-        again = Case(self.cases[0].workload, "normal", draw=1)
-        self._put(worker, again)
-        failure = self._one(worker, again)
-        worker.drop(again.name)
-        if failure is not None:
-            return Failure(failure.status, f"after it had been timed, {failure.reason}")
+        for number, again in enumerate(self._again_cases()):
+            self._put(worker, again)
+            failure = self._later(worker, again) if number == 0 else self._one(worker, again)
+            worker.drop(again.name)
+            if failure is not None:
+                return Failure(failure.status, f"after it had been timed, {failure.reason}")
         return None
 
     def provenance(
@@ -98,6 +121,24 @@ class Trials:
             notes=(*self.oracle.notes, *self.notes),
         )
 
+    def _later(self, worker: Worker, case: Case) -> Failure | None:
+        """One call, as many calls as nobody can foresee, and one call more."""
+        first = worker.run(case.name)
+        if failure := self._judge(case, first):
+            return failure
+        most = min(MOST_CALLS, int(CALLS_S / max(first.seconds, 1e-6)))
+        if most > 1:
+            worker.batch(case.name, calls=1 + secrets.randbelow(most))
+        return self._one(worker, case)
+
+    def _again_cases(self) -> tuple[Case, ...]:
+        """Fresh normal values, and one case of each workload, which nobody can foresee."""
+        fresh = Case(self.cases[0].workload, "normal", draw=1)
+        by_workload: dict[str, list[Case]] = {}
+        for case in self.cases[1:]:
+            by_workload.setdefault(case.workload.name, []).append(case)
+        return (fresh, *map(secrets.choice, by_workload.values()))
+
     def _put(self, worker: Worker, case: Case) -> None:
         sizes = self.oracle.expected(case).output_bytes
         worker.put(case.name, self.oracle.package(case), output_bytes=sizes)
@@ -112,12 +153,38 @@ class Trials:
         self.instrumented = late
         if failure := self._again(case, first, late):
             return failure
-        for _ in range(self.repeats):
-            if failure := self._again(case, first, worker.run(case.name)):
-                return failure
+        if failure := self._repeat(worker, case, first, overwrite):
+            return failure
         if late.threads_left:
             self.notes.append(f"a call left {late.threads_left} threads or processes running")
         return None
+
+    def _repeat(self, worker: Worker, case: Case, first: Outcome, is_held: bool) -> Failure | None:
+        """The same bits again, more often where that is cheap, there with one thread as well."""
+        is_cheap = first.seconds < CHEAP_S and self.repeats > 0
+        times = self.repeats + (MORE_REPEATS if is_cheap else 0)
+        for number in range(times):
+            is_last = is_held and number == times - 1
+            again = worker.run(case.name, hold=is_last)
+            if failure := self._again(case, first, again):
+                return failure
+            self._held = (case, again) if is_last else None
+        if not is_cheap or worker.spec.threads == 1 or self.oracle.expected(case).modified:
+            return None
+        worker.probe(case.name, calls=1, threads=1)
+        failure = self._judge(case, worker.kept(), are_inputs_told=False)
+        return failure and Failure(failure.status, f"with one thread, {failure.reason}")
+
+    def _still(self, worker: Worker) -> Failure | None:
+        """Whether what an earlier call returned is still the same after one on other inputs."""
+        if self._held is None:
+            return None
+        (case, before), self._held = self._held, None
+        changed = correctness.same_bits(before.outputs, worker.held().outputs)
+        if changed is None:
+            return None
+        text = f"a later call overwrote what an earlier one had returned: {changed}"
+        return self._noted(case, Status.WRONG_VALUES, text)
 
     def _one(self, worker: Worker, case: Case) -> Failure | None:
         overwrite = not self.oracle.expected(case).aliased

@@ -70,6 +70,7 @@ class Worker:
         self._seed = 0
         self._build_s = 0.0
         self._kernels: list[str] = []
+        self._held: tuple[Any, InputSet] | None = None
 
     def handle(self, message: Message, files: tuple[int, ...]) -> tuple[Message, Package | None]:
         """Carry out one request; the reply, and tensors to send beside it."""
@@ -136,6 +137,8 @@ class Worker:
             output = call(*arguments)
             seconds = time.perf_counter() - start
         changed = inputs.changed(0)
+        if message["hold"]:
+            self._held = output, inputs
         if message["overwrite_inputs"]:
             inputs.overwrite(0)
         reply, package = _collect(output, inputs, 0)
@@ -189,6 +192,15 @@ class Worker:
         if self._clock.kept_from is None:
             raise RuntimeError("nothing was timed since the last request")
         reply, package = _collect(self._clock.kept, *self._clock.kept_from)
+        nothing = {"changed": [], "seconds": 0.0, "left": 0, "operators": {}, "launches": []}
+        return reply | nothing, package
+
+    def do_held(self, message: Message) -> tuple[Message, Package]:
+        """Outputs of the call that was to be held, as they are now."""
+        if self._held is None:
+            raise RuntimeError("no output is held")
+        held, self._held = self._held, None
+        reply, package = _collect(*held, 0)
         nothing = {"changed": [], "seconds": 0.0, "left": 0, "operators": {}, "launches": []}
         return reply | nothing, package
 
