@@ -260,6 +260,7 @@ def test_a_compiler_writes_nowhere_else_and_calls_nobody(tmp_path, fake):
     compiler = CppCompiler(tmp_path)
     log = built(compiler.build(cpp(ANSWER))).log
     assert "/dev/tcp/127.0.0.1/1: Operation not permitted" in log
+    assert "changing ownership of 'own': Operation not permitted" in log
     assert compiler.is_fenced
     if landlock_version():
         assert not (tmp_path / "planted").exists()

@@ -182,7 +182,7 @@ HOSTILE = {
         Status.OUT_OF_MEMORY,
     ),
     "zombies": (
-        module("        [os.fork() or os._exit(0) for _ in range(150)]\n" + GOOD),
+        module("        [os.fork() or os._exit(0) for _ in range(40)]\n" + GOOD),
         Status.PASSED,
     ),
     "stops_all": (
