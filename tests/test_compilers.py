@@ -256,7 +256,10 @@ def test_a_kernel_takes_in_no_other_file(tmp_path, compiler, text):
 
 
 def test_a_compiler_writes_nowhere_else_and_calls_nobody(tmp_path, fake):
-    fake(f'echo x >{tmp_path}/planted; bash -c "exec 3<>/dev/tcp/127.0.0.1/1"; exec g++ "$@"')
+    fake(
+        f'echo x >{tmp_path}/planted; bash -c "exec 3<>/dev/tcp/127.0.0.1/1"; '
+        'touch own; chown 1 own; exec g++ "$@"'
+    )
     compiler = CppCompiler(tmp_path)
     log = built(compiler.build(cpp(ANSWER))).log
     assert "/dev/tcp/127.0.0.1/1: Operation not permitted" in log
