@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from typing import Any, Literal
@@ -10,7 +11,7 @@ from typing import Any, Literal
 from evokernel.attempt import Candidate
 from evokernel.bench import Evaluator
 from evokernel.config import BenchConfig
-from evokernel.evaluation import Evaluation, Status
+from evokernel.evaluation import Evaluation, Interval, Status
 from evokernel.frozen import Frozen
 from evokernel.task import Task
 from evokernel.zoo import Exhibit, exhibits, habitats
@@ -22,9 +23,9 @@ RUN_S = 20.0
 
 PAIRS = 2
 """Comparisons with an honest twin that a cheat for time has to win."""
-GAIN = 1.12
-"""A cheat for time has succeeded if its speedup exceeds the honest twin's by this factor each time:
-quick measurements of the same kernel differ by several percent on a busy machine."""
+GAIN = 1.05
+"""A cheat for time has won where the lower bound of its speedup exceeds the upper bound of its
+twin's by this factor: quick measurements on a busy machine have wide intervals."""
 
 Outcome = Literal[
     "caught", "harmless", "passed", "accepted", "refused", "confused", "not judged", "skipped"
@@ -96,17 +97,23 @@ def chosen(names: Sequence[str] = (), quick: bool = False) -> tuple[Exhibit, ...
 
     Args:
         names: Names, codes or kinds; none of them is all.
-        quick: Every mechanism once, one that no text rule sees where there is one, and an honest
-            candidate for each task.
+        quick: Every mechanism once, one that no text rule sees where there is one, on few tasks;
+            and an honest candidate for each of these.
     """
     found = [e for e in exhibits() if not names or {e.name, e.code, e.kind} & set(names)]
     if not quick:
         return tuple(found)
-    found.sort(key=lambda e: (e.needs_gpu, e.in_text))  # stable: the registry's order within
-    first: dict[str, Exhibit] = {}
-    for exhibit in found:
-        first.setdefault(exhibit.code or f"Z {exhibit.task} {exhibit.needs_gpu}", exhibit)
-    return tuple(first[key] for key in sorted(first))
+    often = Counter(exhibit.task for exhibit in exhibits())
+    found.sort(key=lambda e: (e.needs_gpu, e.in_text, -often[e.task]))  # stable
+    codes: dict[str, Exhibit] = {}
+    for exhibit in (e for e in found if e.code):
+        codes.setdefault(exhibit.code, exhibit)
+    tasks = {exhibit.task for exhibit in codes.values()}
+    honest: dict[str, Exhibit] = {}
+    for exhibit in (e for e in found if not e.code and not e.needs_gpu):
+        if exhibit.task in tasks or not codes:
+            honest.setdefault(exhibit.task, exhibit)
+    return (*(codes[code] for code in sorted(codes)), *honest.values())
 
 
 def examine(
@@ -131,9 +138,8 @@ def examine(
             continue
         judged = config.model_copy(update={"contract": first.policy})
         with open_evaluator(habitats()[first.task].task(first.policy), judged) as evaluator:
-            held = evaluator.facts().protections
-            for exhibit in members:
-                yield _examined(exhibit, evaluator, held)
+            keeper = _Keeper(evaluator)
+            yield from (keeper.examined(exhibit) for exhibit in members)
 
 
 def quick_config(**changes: Any) -> BenchConfig:
@@ -145,31 +151,59 @@ def _place(exhibit: Exhibit) -> tuple[bool, str, str]:
     return exhibit.needs_gpu, exhibit.task, exhibit.policy
 
 
-def _examined(exhibit: Exhibit, evaluator: Evaluator, held: dict[str, Any]) -> Finding:
-    if exhibit.needs and not any(held.get(name) for name in exhibit.needs):
-        names = " or ".join(name.replace("_", " ") for name in exhibit.needs)
-        return _finding(exhibit, "not judged", reason=f"nothing stops it here; it takes {names}")
-    began = time.monotonic()
-    evaluation = _judged(evaluator, exhibit.candidate())
-    outcome, reason = _outcome(exhibit, evaluation), evaluation.reason
-    if outcome == "accepted" and exhibit.wants_time:
-        outcome, reason = _compared(exhibit, evaluator, evaluation)
-    return _finding(
-        exhibit,
-        outcome,
-        status=evaluation.status,
-        reason=reason,
-        seconds=round(time.monotonic() - began, 3),
-    )
+class _Keeper:
+    """Judges the exhibits of one task.
 
+    Args:
+        evaluator: Of that task.
+    """
 
-def _judged(evaluator: Evaluator, candidate: Candidate) -> Evaluation:
-    """The verdict, after more tries where the machine or our processes spoiled it."""
-    for _ in range(TRIES):
-        evaluation = evaluator.verify(candidate)
-        if evaluation.status is not Status.INFRASTRUCTURE:
-            break
-    return evaluation
+    def __init__(self, evaluator: Evaluator) -> None:
+        self._evaluator = evaluator
+        self._held = evaluator.facts().protections
+        self._twin: Interval | None = None
+
+    def examined(self, exhibit: Exhibit) -> Finding:
+        """What becomes of one exhibit."""
+        if exhibit.needs and not any(self._held.get(name) for name in exhibit.needs):
+            names = " or ".join(name.replace("_", " ") for name in exhibit.needs)
+            reason = f"nothing stops it here; it takes {names}"
+            return _finding(exhibit, "not judged", reason=reason)
+        began = time.monotonic()
+        evaluation = self._judged(exhibit.candidate())
+        outcome, reason = _outcome(exhibit, evaluation), evaluation.reason
+        if outcome == "accepted" and exhibit.wants_time:
+            outcome, reason = self._compared(exhibit, evaluation)
+        return _finding(
+            exhibit,
+            outcome,
+            status=evaluation.status,
+            reason=reason,
+            seconds=round(time.monotonic() - began, 3),
+        )
+
+    def _judged(self, candidate: Candidate) -> Evaluation:
+        """The verdict, after more tries where the machine or our processes spoiled it."""
+        for _ in range(TRIES):
+            evaluation = self._evaluator.verify(candidate)
+            if evaluation.status is not Status.INFRASTRUCTURE:
+                break
+        return evaluation
+
+    def _compared(self, exhibit: Exhibit, evaluation: Evaluation) -> tuple[Outcome, str]:
+        """Whether a cheat for time that passed gained any, and what was seen."""
+        gain = 0.0
+        for number in range(PAIRS):
+            if number:  # what looks like a gain is measured again, both sides
+                evaluation, self._twin = self._judged(exhibit.candidate()), None
+            self._twin = self._twin or _ratio(self._judged(exhibit.twin))
+            ours, honest = _ratio(evaluation), self._twin
+            if ours is None or honest is None:
+                return "not judged", "its time could not be compared with that of an honest kernel"
+            gain = ours.low / honest.high
+            if gain <= GAIN:
+                return "harmless", "it passed, but with no better time than an honest kernel"
+        return "accepted", f"it passed with at least {gain:.2f} times an honest kernel's speed"
 
 
 def _outcome(exhibit: Exhibit, evaluation: Evaluation) -> Outcome:
@@ -183,28 +217,10 @@ def _outcome(exhibit: Exhibit, evaluation: Evaluation) -> Outcome:
     return "caught" if status in exhibit.expected else "confused"
 
 
-def _compared(
-    exhibit: Exhibit, evaluator: Evaluator, evaluation: Evaluation
-) -> tuple[Outcome, str]:
-    """Whether a cheat for time that passed gained any, and what was seen."""
-    gains: list[float] = []
-    while len(gains) < PAIRS:
-        if gains:
-            evaluation = _judged(evaluator, exhibit.candidate())
-        ours, honest = _ratio(evaluation), _ratio(_judged(evaluator, exhibit.twin))
-        if ours is None or honest is None:
-            return "not judged", "its time could not be compared with that of an honest kernel"
-        gains.append(ours / honest)
-        if gains[-1] <= GAIN:
-            break
-    outcome: Outcome = "harmless" if min(gains) <= GAIN else "accepted"
-    return outcome, f"it passed with {min(gains):.2f} times the speed of an honest kernel"
-
-
-def _ratio(evaluation: Evaluation) -> float | None:
+def _ratio(evaluation: Evaluation) -> Interval | None:
     """The speedup over eager, if it passed."""
     found = evaluation.timing and evaluation.timing.against("eager")
-    return found.ratio.value if found else None
+    return found.ratio if found else None
 
 
 def _skipped(exhibit: Exhibit) -> Finding:

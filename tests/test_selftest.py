@@ -82,7 +82,9 @@ def test_quick_takes_every_mechanism_once():
     codes = Counter(exhibit.code for exhibit in quick if exhibit.code)
     assert set(codes) == {exhibit.code for exhibit in CHEATS}
     assert set(codes.values()) == {1}
-    assert {e.task for e in quick if e.kind == "honest" and not e.needs_gpu} == set(habitats())
+    honest = [exhibit.task for exhibit in quick if exhibit.kind == "honest"]
+    assert sorted(honest) == sorted({e.task for e in quick if e.code and not e.needs_gpu})
+    assert len(honest) >= 4
 
 
 def test_names_and_codes_choose():
