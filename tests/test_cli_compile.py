@@ -190,7 +190,7 @@ def fill(x, value, N: tl.constexpr):
     tl.store(x + tl.arange(0, N), value)
 LAUNCHES = {"fill": {"x": "*fp32", "value": "fp32", "N": 128, "num_warps": 1}}
 """
-    done = compile_(text, "--arch", "sm_90a")
+    done = compile_(text, "--backend", "triton", "--arch", "sm_90a")
     assert done.exit_code == 0, done.output
     assert "candidate.py  ok" in done.output
     assert "  fill: " in done.output

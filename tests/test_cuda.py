@@ -3,8 +3,10 @@
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from evokernel.compilers import Artefact, BuildFailure, KernelSource, architecture
+from evokernel.compilers.choice import EveryCompiler
 from evokernel.compilers.cuda import CudaCompiler
 from evokernel.compilers.resources import report
 from evokernel.compilers.toolkit import HEADERS, Toolkit
@@ -44,7 +46,6 @@ BY_HEADER = {
     "((float*)p)[0] = cub::BlockReduce<float, 128>(t).Sum(((float*)p)[threadIdx.x]);",
     "cuda/pipeline": "cuda::pipeline<cuda::thread_scope_thread> q = cuda::make_pipeline(); "
     "q.producer_acquire(); q.producer_commit(); q.consumer_wait(); q.consumer_release();",
-    "cuda/std/cmath": "((float*)p)[0] = cuda::std::sqrt(((float*)p)[1]);",
 }
 
 
@@ -270,6 +271,11 @@ def test_flags_that_are_not_passed_on(compiler, flag, word):
 def test_architecture_that_nvrtc_does_not_know(cache):
     with pytest.raises(ConfigError, match=r"does not build for `sm_20`; it knows .*sm_90"):
         CudaCompiler(cache, arch="sm_20").build(kernel(SCALE))
+    named = kernel(SCALE).model_copy(update={"arch": "sm_20"})  # by who asks for the kernel
+    failed = CudaCompiler(cache).build(named)
+    assert failed.diagnostics[0].message.startswith("NVRTC ")
+    with pytest.raises(ValidationError):
+        KernelSource(backend="cuda", source="", arch="sm_90; rm")
 
 
 def test_architecture_without_a_gpu_must_be_named(cache, monkeypatch):
@@ -278,6 +284,20 @@ def test_architecture_without_a_gpu_must_be_named(cache, monkeypatch):
     with pytest.raises(ConfigError, match="no GPU is here .* `evokernel compile FILE --arch sm_"):
         CudaCompiler(cache).build(kernel(SCALE))
     architecture.present.cache_clear()
+
+
+def test_every_backend_has_its_compiler(cache, monkeypatch):
+    every = EveryCompiler(cache)
+    assert isinstance(every.build(kernel(SCALE).model_copy(update={"arch": "sm_90a"})), Artefact)
+    cpp = KernelSource(backend="cpp", source='extern "C" double one() { return 1; }')
+    assert isinstance(every.build(cpp), Artefact)
+    assert "NVRTC" not in every.identity()
+    monkeypatch.setenv("PATH", "")
+    architecture.present.cache_clear()
+    failed = every.build(kernel(SCALE))  # a CUDA kernel in a run for C++
+    architecture.present.cache_clear()
+    assert isinstance(failed, BuildFailure)
+    assert "no GPU is here that `kernel_0.cu` could be built for" in failed.diagnostics[0].message
 
 
 def test_machine_without_nvrtc(tmp_path):

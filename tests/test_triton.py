@@ -98,32 +98,31 @@ def test_launches_that_are_not_known(cache):
 
 
 @needs_triton
-def test_fault_has_the_authors_line(cache):
-    built = build(cache, DECLARED.replace("tl.sum(tl.load(", "tl.sum(oops("))
-    assert isinstance(built, BuildFailure)
-    (error,) = built.diagnostics
-    assert (error.file, error.line, error.column) == ("mine.py", 20, 26)
-    assert "oops is not defined" in error.message
-    assert error.excerpt == "tl.store(out, tl.sum(oops(x + i, mask=i < n)))"
-
-
-@needs_triton
-def test_more_shared_memory_than_the_target_has(cache):
-    source = """\
-import triton
-import triton.language as tl
+def test_faults_have_the_authors_lines(cache):
+    source = DECLARED.replace("tl.sum(tl.load(", "tl.sum(oops(").partition("LAUNCHES")[0]
+    source += """
 @triton.jit
 def dot(a, b, c, M: tl.constexpr):
     p = tl.arange(0, M)[:, None] * M + tl.arange(0, M)[None, :]
     tl.store(c + p, tl.dot(tl.load(a + p), tl.load(b + p)))
-LAUNCHES = {"dot": {"a": "*fp32", "b": "*fp32", "c": "*fp32", "M": 128, "num_warps": 4}}
+
+
+LAUNCHES = {
+    "total": {"x": "*bf16", "out": "*fp32", "n": "i32", "BLOCK": BLOCK},
+    "dot": {"a": "*fp32", "b": "*fp32", "c": "*fp32", "M": 128},
+}
 """
-    (error,) = build(cache, source, "sm_86").diagnostics
-    assert "`dot` needs " in error.message
-    assert error.message.endswith(
+    built = build(cache, source, "sm_86")
+    assert isinstance(built, BuildFailure)
+    unknown, large = built.diagnostics
+    assert (unknown.file, unknown.line, unknown.column) == ("mine.py", 20, 26)
+    assert "oops is not defined" in unknown.message
+    assert unknown.excerpt == "tl.store(out, tl.sum(oops(x + i, mask=i < n)))"
+    assert "`dot` needs " in large.message
+    assert large.message.endswith(
         "and `sm_86` has 101376; take smaller blocks or a smaller `num_stages`"
     )
-    assert error.line == 4
+    assert source.split("\n")[large.line - 1].startswith("def dot(")
 
 
 def test_configurations_become_a_choice_of_our_own():

@@ -22,7 +22,7 @@ from evokernel.bench.pool import Build, Worker, WorkerPool
 from evokernel.bench.reference import free_bytes
 from evokernel.bench.timing import Pace
 from evokernel.compilers import Artefact, BuildFailure, KernelSource
-from evokernel.compilers.cpp import CppCompiler
+from evokernel.compilers.choice import EveryCompiler
 from evokernel.config import BenchConfig
 from evokernel.errors import WorkerError
 from evokernel.opgraph import CaptureFailed, OpGraph, capture
@@ -64,7 +64,7 @@ class Session:
         self.threads = config.threads or len(os.sched_getaffinity(0))
         self.secret = secrets.randbits(62) if config.seed is None else config.seed
         self.rng = random.Random(f"{self.secret}/order")
-        self.compiler = CppCompiler(config.cache, timeout_s=config.compile_s)
+        self.compiler = EveryCompiler(config.cache, config.compile_s)
         self.has_looked_again = False
         """The peaks were measured again for a candidate that seemed too fast."""
         self._stack = ExitStack()

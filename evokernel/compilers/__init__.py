@@ -2,6 +2,8 @@
 
 from typing import Protocol
 
+from pydantic import Field
+
 from evokernel.attempt import Backend
 from evokernel.compilers.resources import Resources
 from evokernel.evaluation import Diagnostic
@@ -19,7 +21,7 @@ class KernelSource(Frozen):
     """The author's compiler flags, added after ours."""
     name: str = "kernel_0.cpp"
     """What the author calls it; messages use it as the file name. Not part of the cache key."""
-    arch: str = ""
+    arch: str = Field(default="", pattern=r"^(sm_\d{2,3}[af]?)?$")
     """GPU architecture to build for, e.g. `sm_90a`; empty is the compiler's own choice."""
 
 

@@ -24,6 +24,10 @@ _PROGRAM = "program.py"
 _JOB = "job.json"
 
 
+class UnknownArchitecture(ConfigError):
+    """The compiler does not build for the architecture that was named."""
+
+
 class CachedCompiler(ABC):
     """Builds machine code of one architecture per source and flags, in a process of its own.
 
@@ -70,7 +74,7 @@ class CachedCompiler(ABC):
 
         Raises:
             CompilerMissing: it is the compiler that does not work.
-            ConfigError: the compiler does not know the architecture.
+            UnknownArchitecture: the compiler does not know it.
         """
 
     def build(self, kernel: KernelSource) -> Artefact | BuildFailure:
@@ -88,8 +92,14 @@ class CachedCompiler(ABC):
         entry = self.cache.find(key)
         is_known = entry is not None and self._still_holds(entry)
         if entry is None or not is_known:
-            with self._slots:
-                entry = self._compile(key, kernel, arch)
+            try:
+                with self._slots:
+                    entry = self._compile(key, kernel, arch)
+            except UnknownArchitecture as error:
+                if not kernel.arch:
+                    raise
+                fault = Diagnostic(severity="error", message=str(error), file=kernel.name)
+                return BuildFailure(key=key, diagnostics=(fault,))
         return self._answer(entry, kernel.name, arch, is_known)
 
     def architecture(self, kernel: KernelSource) -> str:

@@ -5,7 +5,10 @@ from pathlib import Path
 
 from evokernel.attempt import Backend
 from evokernel.compilers import Artefact, BuildFailure, Compiler, KernelSource
+from evokernel.compilers.cache import ArtefactCache
 from evokernel.compilers.cpp import CppCompiler
+from evokernel.errors import CompilerMissing, ConfigError
+from evokernel.evaluation import Diagnostic
 
 
 def compiler_for(backend: Backend, cache: Path, timeout_s: float, arch: str = "") -> Compiler:
@@ -39,7 +42,8 @@ class EveryCompiler:
         cache: Folder of caches.
         timeout_s: Wall limit of one build, seconds.
         arch: GPU architecture for kernels that name none; empty is this machine's GPU.
-        first: The backend whose compiler gives the identity.
+        first: The backend that is worked in: its compiler gives the identity, and has to be there.
+            What other kernels lack on this machine is a fault of theirs.
     """
 
     def __init__(
@@ -47,6 +51,7 @@ class EveryCompiler:
     ) -> None:
         self._settings = (cache, timeout_s, arch)
         self._first: Backend = first
+        self.cache = ArtefactCache(cache / "kernels")
         self._made: dict[Backend, Compiler] = {}
         self._lock = threading.Lock()
 
@@ -54,10 +59,16 @@ class EveryCompiler:
         """Build a kernel, or answer from the cache; see `Compiler.build`.
 
         Raises:
-            CompilerMissing: no compiler for its backend answers.
-            ConfigError: the cache cannot be written, or no GPU is there to build for.
+            CompilerMissing: no compiler for the first backend answers.
+            ConfigError: the cache cannot be written, or no GPU is there to build for (likewise).
         """
-        return self._compiler(kernel.backend).build(kernel)
+        try:
+            return self._compiler(kernel.backend).build(kernel)
+        except (CompilerMissing, ConfigError) as error:
+            if kernel.backend == self._first:
+                raise
+            fault = Diagnostic(severity="error", message=str(error), file=kernel.name)
+            return BuildFailure(key="", diagnostics=(fault,))
 
     def identity(self) -> str:
         """Identity of the first backend's compiler.

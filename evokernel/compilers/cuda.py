@@ -10,7 +10,7 @@ from pathlib import Path
 
 from evokernel.compilers import KernelSource
 from evokernel.compilers.cache import Entry
-from evokernel.compilers.cached import CachedCompiler
+from evokernel.compilers.cached import CachedCompiler, UnknownArchitecture
 from evokernel.compilers.cuda_messages import KERNEL, failure, line_of, parse
 from evokernel.compilers.flags import cuda_refusals, fast_math
 from evokernel.compilers.nvrtc import REFUSED
@@ -18,7 +18,7 @@ from evokernel.compilers.process import Outcome
 from evokernel.compilers.resources import STATIC_SHARED_BYTES, report
 from evokernel.compilers.standins import HEADERS
 from evokernel.compilers.toolkit import Toolkit
-from evokernel.errors import CompilerMissing, ConfigError
+from evokernel.errors import CompilerMissing
 from evokernel.evaluation import Diagnostic
 
 __all__ = ["FLAGS", "CudaCompiler"]
@@ -88,7 +88,7 @@ class CudaCompiler(CachedCompiler):
         if not limit and outcome.code not in (0, REFUSED):
             raise CompilerMissing(f"`{self._library}` does not work: {_last(outcome)}; {_INSTALL}")
         if "invalid value for --gpu-architecture" in outcome.output:
-            raise ConfigError(self._unknown(arch))
+            raise UnknownArchitecture(self._unknown(arch))
         if limit:
             found: tuple[Diagnostic, ...] = (failure(limit),)
         elif outcome.code == REFUSED:
