@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from evokernel.frozen import Frozen
-from evokernel.proposers.templates.domain import Access, Walk
+from evokernel.proposers.templates.domain import Access, Domain, Walk
 from evokernel.proposers.templates.expressions import Load, Pick, Program
 from evokernel.proposers.templates.literals import C_TYPES
 
@@ -85,16 +85,16 @@ def _starts(
         yield Start(
             name=pointer(program, access),
             type=f"const {C_TYPES[source.dtype]}*",
-            place=f"{source.name} + {element(program, access, row, line)}",
+            place=f"{source.name} + {element(program.domain, access, row, line)}",
         )
 
 
-def element(program: Program, walk: Walk, row: str = "r", line: str | Sequence[str] = "d") -> str:
+def element(domain: Domain, walk: Walk, row: str = "r", line: str | Sequence[str] = "d") -> str:
     """Where the first column of a row's line is, as a C++ expression of their numbers."""
     terms = [] if walk.offset == 0 else [str(walk.offset)]
-    terms += _terms(program.domain.outer, walk.strides, row)
+    terms += _terms(domain.outer, walk.strides, row)
     if isinstance(line, str):
-        terms += _terms(program.domain.depth, walk.depth, line)
+        terms += _terms(domain.depth, walk.depth, line)
     else:
         for index, stride in zip(line, walk.depth, strict=True):
             terms += _terms((1,), (stride,), index) if index != "0" else ()
@@ -130,5 +130,5 @@ def _axis_index(sizes: Sequence[int], begin: int, end: int, index: str) -> str:
 def output_row(program: Program, output: int, row: str = "r", line: str = "d") -> str:
     """Where a row (or one of its lines) of an ELEMENT output begins, as a C++ expression."""
     found = program.outputs[output]
-    start = element(program, found.walk or program.domain.in_order, row, line)
+    start = element(program.domain, found.walk or program.domain.in_order, row, line)
     return found.name if start == "0" else f"{found.name} + {start}"

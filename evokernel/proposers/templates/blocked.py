@@ -47,17 +47,17 @@ def in_place(operand: Matrix | Patches, cols: int) -> bool:
     return isinstance(operand, Matrix) and (operand.across == 1 or cols == 1)
 
 
-def write(stage: Contraction, choices: Mapping[str, Value], name: str) -> Function:
+def write(stage: Contraction, choices: Mapping[str, Value], name: str, outermost: str) -> Function:
     """Write one stage as a C++ function of its tensors, its outermost size and `threads`.
-
-    The outermost size is the number of products, or of rows where there is one product.
 
     Args:
         stage: The contraction.
         choices: A plan's.
         name: The function's name.
+        outermost: What the caller gives as the number of products, or of rows where there is one
+            product.
     """
-    return _Writer(stage, choices, name).write()
+    return _Writer(stage, choices, name).write(outermost)
 
 
 class _Writer:
@@ -76,7 +76,7 @@ class _Writer:
         self._left, self._right = self._panels()
         self._has_depths = self._blocks("depth", stage.depth) > 1
 
-    def write(self) -> Function:
+    def write(self, outermost: str) -> Function:
         dtypes = {s.key: s.dtype for s in self._program.sources}
         declared = [
             f"const {C_TYPES[dtypes.get(key, self._stage.dtype)]}* {name}"
@@ -87,7 +87,7 @@ class _Writer:
         with self._text.block(f"void {self._name}({', '.join(declared)})"):
             self._body()
         tensors = (*self._names, self._stage.writes)
-        return Function(text=self._text.text(), tensors=tensors, sizes=("threads",))
+        return Function(text=self._text.text(), tensors=tensors, sizes=(outermost, "threads"))
 
     def _named(self) -> dict[str, str]:
         """What the function calls each tensor that it reads."""

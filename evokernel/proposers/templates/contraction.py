@@ -86,6 +86,12 @@ class Contraction(Frozen):
         return math.prod(self.batch) * self.rows * self.cols
 
     @property
+    def reads(self) -> list[str]:
+        """Keys of the tensors that it reads."""
+        keys = [s.key for s in self.program.sources if s.key != self.product]
+        return [*keys, self.left.key, self.right.key]
+
+    @property
     def operations(self) -> int:
         """Floating-point operations, two for a multiply-add."""
         return 2 * self.results * self.depth
@@ -107,6 +113,11 @@ class Fused(Frozen):
     program: Program
     writes: str
     """As for a contraction."""
+
+    @property
+    def reads(self) -> list[str]:
+        """Keys of the tensors that it reads."""
+        return [source.key for source in self.program.sources]
 
 
 Stage = Contraction | Fused

@@ -109,7 +109,7 @@ def store(
 
 def within(program: Program, guard: Inside, row: str = "r", column: str = "c") -> str:
     """Whether a guard lets a row, line and column pass."""
-    start = element(program, guard.walk, row)
+    start = element(program.domain, guard.walk, row)
     index = place(start, column, guard.walk.step) if guard.walk.step else start
     return f"scalar::within({index}, {guard.size})"
 
@@ -258,14 +258,14 @@ class _Writer:
         access = value.access
         if access.step == 0:
             source = self._program.sources[access.source]
-            return f"{source.name}[{element(self._program, access, self._row)}]", None
+            return f"{source.name}[{element(self._program.domain, access, self._row)}]", None
         base = pointer(self._program, access)
         where = place(base, self._column, access.step)
         if self._form == "scalar":
             return f"{base}[{self._column}]" if access.step == 1 else f"*({where})", None
         for guard in access.guards:
             if guard.walk.step:
-                column = f"{element(self._program, guard.walk, self._row)} + {self._column}"
+                column = f"{element(self._program.domain, guard.walk, self._row)} + {self._column}"
                 args = [where, column, str(guard.size), self._count or "LANES"]
                 return f"load_inside<{access.step}>({', '.join(args)})", guard
         if access.step > 1:

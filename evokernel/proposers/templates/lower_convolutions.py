@@ -9,7 +9,7 @@ from typing import NamedTuple
 from evokernel.opgraph import Node, Ref
 from evokernel.proposers.templates.expressions import Unsupported
 from evokernel.proposers.templates.rewriting import Rewriter, tensor
-from evokernel.proposers.templates.scope import integers, number
+from evokernel.proposers.templates.scope import each, integers, number
 
 _MOST_TAPS = 32
 """Numbers of a window up to which each becomes a term of its own (ours)."""
@@ -55,7 +55,7 @@ class _Window(NamedTuple):
     def of(cls, node: Node, sizes: tuple[int, ...]) -> _Window:
         """Read a convolution's arguments."""
         rank = len(sizes)
-        stride, dilation = (_each(node, name, rank) for name in ("stride", "dilation"))
+        stride, dilation = (each(integers(node, name), rank) for name in ("stride", "dilation"))
         named = node.argument("padding")
         if named == "valid":
             padding: tuple[int, ...] = (0,) * rank
@@ -65,18 +65,13 @@ class _Window(NamedTuple):
                 raise Unsupported("uneven `same` padding is not covered")
             padding = tuple(w // 2 for w in wide)
         else:
-            padding = _each(node, "padding", rank)
+            padding = each(integers(node, "padding"), rank)
         return cls(sizes, stride, padding, dilation, int(number(node, "groups", 1)))
 
     @property
     def arguments(self) -> dict[str, tuple[int, ...]]:
         """What a `patch_product` takes."""
         return {"stride": self.stride, "padding": self.padding, "dilation": self.dilation}
-
-
-def _each(node: Node, name: str, rank: int) -> tuple[int, ...]:
-    found = integers(node, name)
-    return found * rank if len(found) == 1 else found
 
 
 def _by_taps(writer: Rewriter, node: Node, window: _Window) -> Ref:
@@ -108,7 +103,7 @@ def convolve_back(writer: Rewriter, node: Node) -> None:
     _, filters, *sizes = writer.shape(weight)
     rank = len(sizes)
     stride, padding, dilation = (
-        _each(node, name, rank) for name in ("stride", "padding", "dilation")
+        each(integers(node, name), rank) for name in ("stride", "padding", "dilation")
     )
     reach = [(size - 1) * far for size, far in zip(sizes, dilation, strict=True)]
     around = tuple(r - p for r, p in zip(reach, padding, strict=True))

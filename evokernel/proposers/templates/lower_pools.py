@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from evokernel.opgraph import Node
 from evokernel.proposers.templates.expressions import Reduction, Unsupported
 from evokernel.proposers.templates.lower_reductions import Rows, shaped
-from evokernel.proposers.templates.scope import Result, Rule, Scope, integers, number
+from evokernel.proposers.templates.scope import Result, Rule, Scope, each, integers, number
 from evokernel.proposers.templates.views import Frame, Guard
 
 
@@ -34,7 +34,7 @@ def _frames(scope: Scope, node: Node, rank: int, dilation: tuple[int, ...]) -> t
     """The windows of a pool over the last `rank` dimensions."""
     sizes = integers(node, "kernel_size")
     stride = integers(node, "stride") if node.argument("stride") is not None else ()
-    found = [_each(v, rank) for v in (sizes, stride or sizes, integers(node, "padding"), dilation)]
+    found = [each(v, rank) for v in (sizes, stride or sizes, integers(node, "padding"), dilation)]
     lengths, counts = (
         shape[len(shape) - rank :] for shape in (scope.shape(node, "self"), node.outputs[0].shape)
     )
@@ -42,11 +42,6 @@ def _frames(scope: Scope, node: Node, rank: int, dilation: tuple[int, ...]) -> t
         Frame(length=n, size=k, stride=s, padding=p, dilation=d, count=c)
         for n, k, s, p, d, c in zip(lengths, *found, counts, strict=True)
     )
-
-
-def _each(values: tuple[int, ...], rank: int) -> tuple[int, ...]:
-    """One number per dimension; a single one is for all."""
-    return values * rank if len(values) == 1 else values or (0,) * rank
 
 
 def _pooled(scope: Scope, node: Node, op: Reduction, x: int, frames: Sequence[Frame]) -> int:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from evokernel.opgraph import Node
 from evokernel.proposers.templates.contraction import Matrix, Patches
+from evokernel.proposers.templates.scope import integers
 from evokernel.proposers.templates.views import View, merge
 
 
@@ -63,16 +64,15 @@ def of_windows(node: Node, image: Lying, weight: Lying) -> dict[str, Any]:
     plane, rows, depth = math.prod(size), filters // groups, inner * math.prod(window)
     kept = [axis for axis, number in enumerate((images, groups)) if number > 1]
     of_image, of_weight = (channels * plane, inner * plane), (0, rows * depth)
-    rank = len(size)
     patches = Patches(
         key=image.key,
         batch=tuple(of_image[axis] for axis in kept),
         channels=inner,
         size=_three(size, 1),
         window=_three(window, 1),
-        stride=_three(_sizes(node, "stride", rank), 1),
-        padding=_three(_sizes(node, "padding", rank), 0),
-        dilation=_three(_sizes(node, "dilation", rank), 1),
+        stride=_three(integers(node, "stride"), 1),
+        padding=_three(integers(node, "padding"), 0),
+        dilation=_three(integers(node, "dilation"), 1),
         result=_three(node.outputs[0].shape[2:], 1),
     )
     return {
@@ -95,13 +95,6 @@ def of_windows(node: Node, image: Lying, weight: Lying) -> dict[str, Any]:
 def _three(sizes: Sequence[int], missing: int) -> tuple[int, int, int]:
     one, two, three = (*(missing,) * (3 - len(sizes)), *sizes)
     return one, two, three
-
-
-def _sizes(node: Node, name: str, rank: int) -> tuple[int, ...]:
-    value = node.argument(name)
-    items = value if isinstance(value, tuple) else (value,)
-    found = tuple(int(i) for i in items if isinstance(i, int))
-    return found * rank if len(found) == 1 else found
 
 
 def _simplified(patches: Patches) -> Matrix | Patches:

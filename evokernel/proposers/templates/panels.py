@@ -7,7 +7,6 @@ from typing import Literal, Protocol
 from evokernel.proposers.templates.addressing import element
 from evokernel.proposers.templates.contraction import Matrix, Patches
 from evokernel.proposers.templates.domain import Domain, Walk
-from evokernel.proposers.templates.expressions import Program
 from evokernel.proposers.templates.lines import Lines
 
 LINE = 16
@@ -48,8 +47,7 @@ def memory(text: Lines, kind: str, name: str, size: str) -> str:
 
 def place(name: str, batch: tuple[int, ...], offset: int, strides: tuple[int, ...]) -> str:
     """Where the matrix of product `batch_` begins, as a C++ expression."""
-    grid = Program(domain=Domain(outer=batch, cols=1), sources=(), values=(), outputs=())
-    start = element(grid, Walk(offset=offset, strides=strides), "batch_")
+    start = element(Domain(outer=batch, cols=1), Walk(offset=offset, strides=strides), "batch_")
     return name if start == "0" else f"{name} + {start}"
 
 

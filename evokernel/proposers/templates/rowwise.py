@@ -22,16 +22,11 @@ def moving_tensors(pipeline: Pipeline, positions: Sequence[int]) -> frozenset[st
         return frozenset()
     rows = next(iter(heads))[0]
     for stage in pipeline.stages:
-        if any(key in found for key in _read(stage)):
+        if any(key in found for key in stage.reads):
             if not _goes_by_rows(stage, rows, found):
                 return frozenset()
             found.add(stage.writes)
     return frozenset(found) if found.issuperset(pipeline.results) else frozenset()
-
-
-def _read(stage: Stage) -> list[str]:
-    keys = [source.key for source in stage.program.sources]
-    return [*keys, stage.left.key, stage.right.key] if isinstance(stage, Contraction) else keys
 
 
 def _goes_by_rows(stage: Stage, rows: int, moving: set[str]) -> bool:

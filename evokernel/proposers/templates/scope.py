@@ -115,6 +115,11 @@ def integers(node: Node, name: str) -> tuple[int, ...]:
     return tuple(int(i) for i in items if isinstance(i, int | float))
 
 
+def each(values: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    """One number per dimension: a single one is for all, none is zero for all."""
+    return values * rank if len(values) == 1 else values or (0,) * rank
+
+
 def promote(dtypes: list[str]) -> str:
     """The widest of some dtypes, floating before whole before truth."""
     order = [d for d in ("bool", "uint8", "int8", "int16", "int32", "int64", "float32", "float64")]

@@ -159,9 +159,7 @@ def _joined(one: Choice, two: Choice) -> Choice:
 def _written(pipeline: Pipeline, stage: Stage, choices: Mapping[str, Value], name: str) -> Function:
     if isinstance(stage, Contraction):
         outermost = math.prod(stage.batch) if stage.batch else stage.rows
-        size = pipeline.count(outermost, stage.writes)
-        function = blocked.write(stage, choices, name)
-        return function.model_copy(update={"sizes": (size, "threads")})
+        return blocked.write(stage, choices, name, pipeline.count(outermost, stage.writes))
     plan = structures.space(stage.program).settle(choices)
     written = structures.kernel(stage.program, plan.choices, name)
     text = written.source[written.source.index('extern "C" ') :].removeprefix('extern "C" ')

@@ -57,7 +57,7 @@ class _Cutter:
         storage = self._storage
         for name in storage.results:
             self._emit(name)
-        tensors = {key for stage in self._stages for key in _read(stage)}
+        tensors = {key for stage in self._stages for key in stage.reads}
         names = Names()
         outside = [_source(node, names) for node in self._outside if key_of(node) in tensors]
         outputs = [self._output(i, name, names) for i, name in enumerate(storage.results)]
@@ -151,13 +151,6 @@ def _takes_in_order(program: Program, product: str) -> bool:
     if len(read) != 1 or read[0].level is not Level.ELEMENT or read[0].access.guards:
         return False
     return all(getattr(read[0].access, name) == order[name] for name in order)
-
-
-def _read(stage: Stage) -> list[str]:
-    keys = [source.key for source in stage.program.sources]
-    if isinstance(stage, Contraction):
-        keys = [k for k in keys if k != stage.product] + [stage.left.key, stage.right.key]
-    return keys
 
 
 def _source(node: Node, names: Names) -> Source:

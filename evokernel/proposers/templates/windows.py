@@ -89,7 +89,7 @@ class _Writer:
         self._text.extend(pointers(self._program))
         self._rest.declare(self._same_for_all)
         for limit in self._rows:
-            self._limited(limit, element(self._program, limit.guard.walk, line=self._zeros))
+            self._limited(limit, element(self._program.domain, limit.guard.walk, line=self._zeros))
         cols = self._program.domain.cols
         if self._style.emitted == "scalar":
             with self._text.block(f"for (int64_t c = 0; c < {cols}; ++c)"):
@@ -135,7 +135,7 @@ class _Writer:
             return "0", str(cols)
         (limit,) = self._columns
         guard, size = limit.guard, self._program.domain.depth[limit.axis]
-        start = element(self._program, guard.walk, line=self._zeros)
+        start = element(self._program.domain, guard.walk, line=self._zeros)
         far = f"{start} + {(size - 1) * limit.stride}"
         begin = f"scalar::first_from({start}, {guard.walk.step}, 0)"
         end = f"scalar::first_from({far}, {guard.walk.step}, {guard.size})"
@@ -174,7 +174,7 @@ class _Writer:
                 self._text.add(f"{fold.type} {name} = {fold.identity};")
         if form == "scalar":
             for limit in self._columns:
-                start = element(self._program, limit.guard.walk, line=self._zeros)
+                start = element(self._program.domain, limit.guard.walk, line=self._zeros)
                 self._limited(limit, f"{start} + c * {limit.guard.walk.step}")
         self._places(form, folds, number, part, count)
         with ExitStack() as stack:
