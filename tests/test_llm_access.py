@@ -9,7 +9,7 @@ from evokernel.cli import main
 from evokernel.config import ModelConfig
 from evokernel.errors import ConfigError
 from evokernel.proposers.llm.access import access
-from evokernel.proposers.llm.scrubbing import scrubbed, without_key
+from evokernel.proposers.llm.scrubbing import scrubbed, without_keys
 
 LOCAL = "http://127.0.0.1:8000/v1"
 
@@ -40,6 +40,30 @@ def test_key_of_another_name(monkeypatch):
 def test_server_of_ones_own_needs_no_key(name, model):
     found = access(name, ModelConfig(base_url=f"{LOCAL}/"))
     assert (found.model, found.base_url, found.key_env) == (model, LOCAL, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "variable"),
+    [
+        ("hosted_vllm/Qwen/Qwen3", "HOSTED_VLLM_API_KEY"),
+        ("lm_studio/qwen", "LM_STUDIO_API_KEY"),
+        ("ollama/llama3", "OLLAMA_API_KEY"),
+        ("litellm_proxy/gpt", "LITELLM_PROXY_API_KEY"),
+    ],
+)
+def test_server_of_ones_own_may_ask_for_a_key(name, variable, monkeypatch):
+    found = access(name, ModelConfig(base_url=LOCAL))
+    assert found.sent_key == (None if name.startswith("litellm") else "none")
+    monkeypatch.setenv(variable, "secret-of-mine")
+    found = access(name, ModelConfig(base_url=LOCAL))
+    assert (found.key_env, found.sent_key) == (variable, "secret-of-mine")
+
+
+def test_where_litellm_looks_for_keys_all_of_them_are_hidden(monkeypatch):
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "secret-of-aws")
+    found = access("bedrock/anthropic.claude", ModelConfig())
+    assert found.sent_key is None
+    assert without_keys("it said secret-of-aws", found.secrets()) == "it said [key]"
 
 
 def test_local_provider_needs_neither_key_nor_address():
@@ -91,9 +115,9 @@ def test_secret_in_an_address_is_refused_and_not_repeated(url):
 
 def test_key_is_taken_out_of_texts_and_code_is_left_alone():
     code = "def skip_connection_weights_and_more(): pass  # sk_abcdefghijklmnop"
-    assert without_key(f"{code} secret-key-1", "secret-key-1") == f"{code} [key]"
-    assert without_key("x = 1", "x") == "x = 1"
-    said = scrubbed("Incorrect API key: sk-abc***************xyz, Bearer abcdefgh1234", "none")
+    assert without_keys(f"{code} secret-key-1", ("secret-key-1",)) == f"{code} [key]"
+    assert without_keys("x = 1", ("x",)) == "x = 1"
+    said = scrubbed("Incorrect API key: sk-abc***************xyz, Bearer abcdefgh1234", ("none",))
     assert said == "Incorrect API key: [key], [key]"
 
 

@@ -248,4 +248,5 @@ def test_limits_can_be_halved_until_little_is_left():
 
 
 def test_code_with_backticks_gets_a_longer_fence():
+    assert fenced("a\n``` ``\nb") == "````\na\n``` ``\nb\n````"
     assert fenced("a\n````\nb") == "`````\na\n````\nb\n`````"

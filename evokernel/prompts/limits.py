@@ -1,5 +1,6 @@
 """Owns how much of each thing a prompt shows, and how what is left out is named."""
 
+import re
 from typing import Self
 
 from evokernel.frozen import Frozen
@@ -59,10 +60,6 @@ def listed(entries: list[str], limit: int, what: str) -> list[str]:
 
 def fenced(code: str, language: str = "") -> str:
     """A code block whose fence is longer than any run of backticks inside."""
-    longest = max((len(run) for run in _runs(code)), default=0)
+    longest = max(map(len, re.findall("`+", code)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}{language}\n{code.rstrip()}\n{fence}"
-
-
-def _runs(code: str) -> list[str]:
-    return [run for run in "".join(c if c == "`" else " " for c in code).split() if run]

@@ -67,7 +67,7 @@ class Spending(Frozen):
         return f"{self.tokens:,} tokens, {self._price()}"
 
     def _price(self) -> str:
-        if self.unpriced == self.calls:
+        if self.calls and self.unpriced == self.calls:
             return "price unknown"
         known = dollars(self.usd)
         return f"{known} and {counted(self.unpriced, 'unknown price')}" if self.unpriced else known

@@ -3,7 +3,7 @@
 from importlib.util import find_spec
 from urllib.parse import urlsplit
 
-from evokernel.config import ModelConfig, secret
+from evokernel.config import ModelConfig, key_names, secret
 from evokernel.errors import ConfigError
 from evokernel.frozen import Frozen
 from evokernel.proposers.llm.providers import (
@@ -12,6 +12,7 @@ from evokernel.proposers.llm.providers import (
     KEYS,
     LOCAL,
     OPENAI_ADDRESSES,
+    OPTIONAL_KEYS,
     PROVIDERS,
 )
 from evokernel.task.constants import nearest
@@ -36,6 +37,19 @@ class Access(Frozen):
     def key(self) -> str:
         """The key, fresh from the environment; empty where there is none."""
         return secret(self.key_env) if self.key_env else ""
+
+    def secrets(self) -> tuple[str, ...]:
+        """What must not be shown: the key, or every key where litellm looks for its own."""
+        return tuple(map(secret, (self.key_env,) if self.key_env else key_names()))
+
+    @property
+    def sent_key(self) -> str | None:
+        """The key as clients want it; None leaves finding it to litellm.
+
+        They insist on one, also where a server of one's own asks for none.
+        """
+        needs_none = self.is_local or (self.provider == "openai" and self.base_url)
+        return self.key() or ("none" if needs_none else None)
 
     @property
     def is_local(self) -> bool:
@@ -124,7 +138,8 @@ def _key(provider: str, name: str, settings: ModelConfig, *, has_address: bool) 
             )
         return wanted
     known = KEYS.get(provider, ())
-    found = next((variable for variable in known if secret(variable)), None)
+    may_hold = (*known, *OPTIONAL_KEYS.get(provider, ()))
+    found = next((variable for variable in may_hold if secret(variable)), None)
     if known and found is None and not (has_address and provider == "openai"):
         others = f" (or {', '.join(f'`{k}`' for k in known[1:])})" if known[1:] else ""
         raise ConfigError(

@@ -11,7 +11,7 @@ from evokernel.errors import ConfigError
 from evokernel.frozen import Frozen
 from evokernel.proposers.llm.access import Access
 from evokernel.proposers.llm.faults import Failure, failure, unusable
-from evokernel.proposers.llm.scrubbing import without_key
+from evokernel.proposers.llm.scrubbing import without_keys
 
 Pause = Callable[[float], None]
 """Waits so many seconds."""
@@ -88,7 +88,6 @@ class Caller:
         self._say(f"waiting for {self._access.model} to answer")
         litellm = library()
         more = {"max_tokens": self._settings.reply_tokens} if self._settings.reply_tokens else {}
-        key = self._access.key()
         try:
             response = litellm.completion(
                 model=self._access.model,
@@ -96,8 +95,7 @@ class Caller:
                     {"role": "system", "content": system},
                     {"role": "user", "content": user},
                 ],
-                # Clients insist on a key, also where the server asks for none.
-                api_key=key or ("none" if self._access.base_url or self._access.is_local else None),
+                api_key=self._access.sent_key,
                 base_url=self._access.base_url,
                 timeout=self._settings.timeout_s,
                 max_retries=0,  # the SDK's own retries would multiply ours
@@ -108,11 +106,11 @@ class Caller:
             return failure(error, self._access, self._settings)
         if not response.choices:
             return unusable("an answer without a reply in it", self._access, self._settings)
-        return self._reply(litellm, response, f"{system}{user}", key)
+        return self._reply(litellm, response, f"{system}{user}")
 
-    def _reply(self, litellm: Any, response: Any, prompt: str, key: str) -> Reply:
+    def _reply(self, litellm: Any, response: Any, prompt: str) -> Reply:
         choice = response.choices[0]
-        text = without_key(choice.message.content or "", key)
+        text = without_keys(choice.message.content or "", self._access.secrets())
         thought = getattr(choice.message, "reasoning_content", None) or ""
         counted = getattr(response, "usage", None)
         tokens_in = int(getattr(counted, "prompt_tokens", 0) or 0)

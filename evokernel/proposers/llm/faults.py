@@ -174,7 +174,7 @@ _MEANINGS = (
 
 def _said(error: Exception, access: Access) -> str:
     """The server's own words, in one line and without litellm's frame."""
-    text = " ".join(scrubbed(str(error), access.key()).split())
+    text = " ".join(scrubbed(str(error), access.secrets()).split())
     while stripped := _FRAME.match(text):
         text = text[stripped.end() :]
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."

@@ -39,6 +39,15 @@ LOCAL: tuple[str, ...] = (
 )
 """Servers of one's own: they need no key, and nobody is paid for their tokens."""
 
+OPTIONAL_KEYS: dict[str, tuple[str, ...]] = {
+    "hosted_vllm": ("HOSTED_VLLM_API_KEY",),
+    "litellm_proxy": ("LITELLM_PROXY_API_KEY",),
+    "lm_studio": ("LM_STUDIO_API_KEY",),
+    "ollama": ("OLLAMA_API_KEY",),
+    "ollama_chat": ("OLLAMA_API_KEY",),
+}
+"""Servers that may ask for a key, and the variables that hold it then."""
+
 ADDRESSES: dict[str, tuple[str, ...]] = {
     "azure": ("AZURE_API_BASE",),
     "hosted_vllm": ("HOSTED_VLLM_API_BASE",),

@@ -22,7 +22,9 @@ class Block(Frozen):
     """First word after the fence, in lower case."""
     code: str
     first_line: int
-    """Index of the fence's line."""
+    """Index of the fence's line, in the reply or in the block that holds this one."""
+    depth: int
+    """Blocks that hold this one."""
     is_closed: bool
 
 
@@ -99,7 +101,9 @@ def _blocks(text: str, depth: int = 0) -> Iterator[Block]:
             yield from _blocks(code, depth + 1)
         lines = code.count("\n") + (code != "" and not code.endswith("\n"))
         is_closed = end - begin == lines + 2
-        yield Block(language=language, code=code, first_line=begin, is_closed=is_closed)
+        yield Block(
+            language=language, code=code, first_line=begin, depth=depth, is_closed=is_closed
+        )
 
 
 def _whole(blocks: Iterable[Block], is_cut_off: bool) -> Iterator[str]:
@@ -113,7 +117,7 @@ def _stretches(text: str, blocks: Iterable[Block]) -> Iterator[str]:
     """From an opening fence to a closing one beyond the first, where that is a candidate."""
     lines = text.split("\n")
     fences = [i for i, line in enumerate(lines) if re.fullmatch(r" {0,3}(`{3,}|~{3,})\s*", line)]
-    for block in blocks:
+    for block in (block for block in blocks if block.depth == 0):
         for end in reversed([i for i in fences if i > block.first_line]):
             code = "\n".join(lines[block.first_line + 1 : end])
             if "class ModelNew" in code and _defines_model(code):
