@@ -188,3 +188,5 @@ class RunConfig(Frozen):
     search: SearchConfig = SearchConfig()
     memory: MemoryConfig = MemoryConfig()
     bench: BenchConfig = Field(default_factory=BenchConfig)
+    force: bool = False
+    """Run although the task fails its check; every result carries the label then."""

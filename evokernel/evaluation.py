@@ -182,6 +182,8 @@ class Timing(Frozen):
     """Roofline floor time divided by the median, 0..1 and a little above; None if unknown."""
     peak_bytes: int | None = None
     """Peak extra memory of one call, bytes."""
+    baseline_bytes: dict[str, int] = {}
+    """The same of each baseline, by name, where it is known."""
     cache_state: Literal["cold", "warm"] = "cold"
     """Whether the last-level cache was flushed before each repetition."""
     threads: int = 1

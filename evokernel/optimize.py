@@ -8,6 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evokernel.answers import Answer, answers
 from evokernel.attempt import Attempt
 from evokernel.bench import Evaluator, Say, processor
 from evokernel.config import MemoryConfig, RunConfig
@@ -22,6 +23,7 @@ from evokernel.record.spending import Spending, spending
 from evokernel.task import Task
 
 if TYPE_CHECKING:
+    from evokernel.bench.checkup import Checkup
     from evokernel.memory.store import Memory
 
 
@@ -42,6 +44,8 @@ class RunResult(Frozen):
     """The fastest feasible attempt that no second look has refuted; None if there is none."""
     kernel: Path | None
     """File of the best kernel."""
+    answers: tuple[Answer, ...] = ()
+    """The five answers about the best kernel; none without one."""
     spending: Spending = Spending()
     """What the replies of a model cost; nothing without one."""
     second_look: Promotion | None = None
@@ -101,14 +105,21 @@ def optimize(
     proposer = proposer or _proposer(config, say)  # a missing key is told before torch is loaded
     graph, why_not = (graph, "") if graph else _captured(task)
     proposer.check(task, graph, config.backend)
+    # Whoever brings an evaluator answers for what it makes of the task.
+    found = None if evaluator else _checkup(task, config, graph)
     with ExitStack() as stack:
         # Before the run folder: what the user has to repair first must leave no run behind.
         judge = stack.enter_context(evaluator or _evaluator(task, config, say))
         memory = memory or _shared_memory(config, stack)
-        record = say.record = RunRecord.create(config, task, graph, environment(), clock)
+        record = say.record = RunRecord.create(
+            config, task, graph, environment(), clock, found.examination.failed if found else ()
+        )
         stop = stack.enter_context(_kept(record))
         record.on_event = on_event
         record.event("began", run=record.id, path=str(record.path), task=task.name)
+        if found is not None:
+            seconds = 0.0 if found.is_kept else found.examination.seconds
+            record.event("examined", text=found.in_words(), seconds=seconds)
         if why_not:
             record.event("note", text=why_not)
         memory = memory or _own_memory(record, stack)
@@ -193,6 +204,7 @@ def _result(record: RunRecord, reason: str, seconds: float) -> RunResult:
         seconds=round(seconds, 3),
         best=best,
         kernel=record.path / "best" / "kernel.py" if best else None,
+        answers=answers(best.evaluation) if best else (),
         spending=spending(record),
         second_look=looks[-1] if looks else None,
     )
@@ -227,6 +239,20 @@ def _captured(task: Task) -> tuple[OpGraph | None, str]:
     if graph is None:  # perhaps because it does not run at all
         program.check()
     return graph, why_not
+
+
+def _checkup(task: Task, config: RunConfig, graph: OpGraph | None) -> "Checkup":
+    """What is known about the task, in seconds, and at once the second time.
+
+    Raises:
+        TaskError: it failed, and `config.force` does not run it all the same.
+    """
+    from evokernel.bench.checkup import checkup, require_passed
+
+    found = checkup(task, config.bench.cache, graph)
+    if not config.force:
+        require_passed(task, found)
+    return found
 
 
 def _proposer(config: RunConfig, say: Say) -> Proposer:
@@ -268,8 +294,7 @@ def _shared_memory(config: RunConfig, stack: ExitStack) -> "Memory | None":
 
 def _own_memory(record: RunRecord, stack: ExitStack) -> "Memory":
     """A memory shared with no other run lies in the run folder, and so is resumed with it."""
-    path = record.path / "memory"
-    return _opened(record.config.memory.model_copy(update={"path": path}), stack)
+    return _opened(record.config.memory.model_copy(update={"path": record.memory}), stack)
 
 
 def _opened(config: MemoryConfig, stack: ExitStack) -> "Memory":

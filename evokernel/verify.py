@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import Literal
 
+from evokernel.answers import BASELINES, Answer, answers
 from evokernel.bench.recheck import Recheck, recheck
-from evokernel.evaluation import Interval, Status
+from evokernel.evaluation import Evaluation, Interval, Status
 from evokernel.export.claims import Claim
 from evokernel.export.door import Check, checked
 from evokernel.export.subject import Subject
 from evokernel.frozen import Frozen
-from evokernel.record.outcome import BASELINES
 from evokernel.wording import with_interval
 
 SLACK = 0.05
@@ -18,7 +18,7 @@ has been seen to differ by up to 3 % within minutes (`benchmarks/repeatability.p
 more."""
 
 
-class Answer(Frozen):
+class Comparison(Frozen):
     """What became of one recorded speedup."""
 
     against: str
@@ -31,7 +31,7 @@ class Answer(Frozen):
     recorded_processes: int = 0
     holds: bool
     said: str
-    """The answer in words."""
+    """The same in words."""
 
 
 class Verification(Frozen):
@@ -46,12 +46,21 @@ class Verification(Frozen):
     """Right, by its own means where that is demanded, and as fast as recorded."""
     undecided: bool = False
     """The machine was too busy to tell."""
+    is_wrong: bool = False
+    """It does not do what it should, however fast it is."""
     found: Recheck
     answers: tuple[Answer, ...] = ()
+    """The five answers, as they are now."""
+    comparisons: tuple[Comparison, ...] = ()
+    """With what was recorded, baseline by baseline."""
     door: tuple[Check, ...] = ()
     """What an exported file said of itself, run without EvoKernel; empty for other kinds."""
     is_same_device: bool | None = None
     """Whether it was recorded on this device; None where nothing was recorded."""
+    memory: str = ""
+    """What memory says against it, and what was done about that; empty where it says nothing."""
+    label: str = ""
+    """What the record says of itself first, such as that the task failed its check."""
 
 
 def verify(subject: Subject, say: Callable[[str], None] = lambda text: None) -> Verification:
@@ -70,22 +79,41 @@ def verify(subject: Subject, say: Callable[[str], None] = lambda text: None) -> 
         say("letting the exported file check itself, without EvoKernel")
         door = checked(subject.exported)
     found = recheck(subject.task, subject.bench, subject.candidate, say)
-    told = answers(subject, found)
+    told = comparisons(subject, found)
     is_right = found.status is Status.PASSED and all(check.is_well for check in door)
     return Verification(
         name=subject.name,
         task=subject.task.name,
         candidate=subject.candidate.sha,
-        holds=is_right and all(answer.holds for answer in told),
+        holds=is_right and all(comparison.holds for comparison in told),
         undecided=found.status is Status.INFRASTRUCTURE,
+        is_wrong=found.status is not Status.INFRASTRUCTURE and not is_right,
         found=found,
-        answers=told,
+        answers=answers(_evaluation(subject, found)),
+        comparisons=told,
         door=door,
         is_same_device=subject.claims.device == found.device if subject.claims else None,
+        label=subject.claims.label if subject.claims else "",
     )
 
 
-def answers(subject: Subject, found: Recheck) -> tuple[Answer, ...]:
+def _evaluation(subject: Subject, found: Recheck) -> Evaluation:
+    """What was found now, as the verdict that it is."""
+    was_run = found.correctness is not None or found.contract is not None
+    return Evaluation(
+        candidate=subject.candidate.sha,
+        task=subject.task.sha,
+        status=found.status,
+        reason=found.reason,
+        compiles=True if was_run else None,
+        correctness=found.correctness,
+        contract=found.contract,
+        timing=found.timing if found.status is Status.PASSED else None,
+        device=found.device,
+    )
+
+
+def comparisons(subject: Subject, found: Recheck) -> tuple[Comparison, ...]:
     """Compare what was measured now with what was recorded, baseline by baseline."""
     if found.timing is None:
         return ()
@@ -94,17 +122,17 @@ def answers(subject: Subject, found: Recheck) -> tuple[Answer, ...]:
     measured = {speedup.against: speedup.ratio for speedup in found.timing.speedups}
     names = [name for name in BASELINES if name in {*measured, *recorded}]
     return tuple(
-        _answer(name, measured.get(name), found.timing.processes, recorded.get(name), margin)
+        _comparison(name, measured.get(name), found.timing.processes, recorded.get(name), margin)
         for name in names
         if not recorded or name in recorded
     )
 
 
-def _answer(
+def _comparison(
     name: str, now: Interval | None, processes: int, before: Claim | None, margin: float
-) -> Answer:
+) -> Comparison:
     holds, said = _compared(now, before.ratio if before else None, margin)
-    return Answer(
+    return Comparison(
         against=name,
         now=now,
         now_processes=processes if now else 0,

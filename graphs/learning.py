@@ -28,6 +28,7 @@ def scene(services: Services, proposer: str | None = None) -> Scene:
         fingerprint=graph.fingerprint if graph else services.task.sha,
         proposer=proposer or services.proposer.name,
         tools=", ".join(tools),
+        label=header.label,
     )
 
 

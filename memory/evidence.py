@@ -19,6 +19,8 @@ class Showing(Frozen):
     propensity: float
     reward: float | None
     """Reward of the step as computed; None where the step was not charged or has not ended."""
+    counts: bool = True
+    """False where what earned the reward was retracted: it is left out of the value."""
 
 
 class StatusChange(Frozen):
@@ -43,12 +45,14 @@ class Evidence(Frozen):
     """Oldest first."""
 
 
-def evidence_of(journal: Journal, entry: Entry, values: dict[Stage, Value]) -> Evidence:
-    """Gather the journal's events about one experience."""
+def evidence_of(
+    journal: Journal, entry: Entry, values: dict[Stage, Value], uncounted: frozenset[str]
+) -> Evidence:
+    """Gather the journal's events about one experience; `uncounted` are steps that are left out."""
     return Evidence(
         entry=entry,
         values=values,
-        showings=_showings(journal, entry.experience.id),
+        showings=_showings(journal, entry.experience.id, uncounted),
         history=tuple(
             StatusChange(status=row.status, reason=row.reason, step=row.step, at=row.at)
             for row in journal.history(entry.experience.id)
@@ -56,7 +60,7 @@ def evidence_of(journal: Journal, entry: Entry, values: dict[Stage, Value]) -> E
     )
 
 
-def _showings(journal: Journal, id: str) -> tuple[Showing, ...]:
+def _showings(journal: Journal, id: str, uncounted: frozenset[str]) -> tuple[Showing, ...]:
     earned = {event.step: event.value for event in journal.rewards_after(0)}
     return tuple(
         Showing(
@@ -66,6 +70,7 @@ def _showings(journal: Journal, id: str) -> tuple[Showing, ...]:
             policy=row.policy,
             propensity=choice["propensity"],
             reward=earned.get(row.step),
+            counts=row.step not in uncounted,
         )
         for row in journal.retrieval_heads()
         for choice in json.loads(row.chosen)

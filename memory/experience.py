@@ -5,6 +5,7 @@ from enum import StrEnum
 from functools import cached_property
 from typing import Literal
 
+from evokernel.answers import Answer
 from evokernel.attempt import Backend, Stage
 from evokernel.evaluation import Interval
 from evokernel.frozen import Frozen
@@ -88,6 +89,8 @@ class Experience(Frozen):
     """The embedding of its situation; filled by `Memory`."""
     origin: Origin
     measurement: Measurement = Measurement()
+    answers: tuple[Answer, ...] = ()
+    """The five answers of the verdict that it rests on; none in what no verdict made."""
     key: str = ""
     """Its id, where a person has changed what the id is made of."""
 

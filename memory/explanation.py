@@ -162,8 +162,7 @@ def _reasons(
     inside = {item.id for item in pool}
     statuses = journal.statuses_upto(row["bank_version"])
     parameters = json.loads(row["parameters"])
-    is_full = len(pool) >= parameters["slots"] * parameters["pool_factor"]
-    rest = _rest(is_full, pool, parameters["gate"], asked)
+    rest = _rest(int(parameters["slots"] * parameters["pool_factor"]), pool, parameters, asked)
     return {
         card.id: _hidden(card, statuses[card.id], row, asked) or rest
         for card in cards.values()
@@ -182,7 +181,7 @@ def _hidden(
     if status is ExperienceStatus.TOMBSTONE:
         return "withdrawn"
     if status is ExperienceStatus.SUSPECT:
-        return "suspect: not confirmed in fresh processes"
+        return "suspect: not confirmed, or made from what was withdrawn"
     if status is ExperienceStatus.QUARANTINE and card.run != row["run"]:
         return "in quarantine, from another run"
     if asked and card.fingerprint in asked.holdout:
@@ -192,13 +191,20 @@ def _hidden(
     return ""
 
 
-def _rest(is_full: bool, pool: list[PoolItem], gate: float, asked: Asked | None) -> str:
-    """Why something is outside that no filter hid: the pool took the most similar ones."""
-    if is_full:
-        least = min(item.similarity for item in pool)
-        reason = f"less similar than all in the full pool, which goes down to {least:.2f}"
+def _rest(
+    size: int, pool: list[PoolItem], parameters: Mapping[str, float], asked: Asked | None
+) -> str:
+    """Why something is outside that no filter hid: the pool took the `size` most similar ones.
+
+    It was logged most similar first; what is pinned stands in it besides.
+    """
+    if size <= 0:
+        return "nothing was asked for"
+    if size <= len(pool):
+        least = pool[size - 1].similarity
+        reason = f"less similar than the {size} of the full pool, which goes down to {least:.2f}"
     else:
-        reason = f"below the gate: similarity under {gate:.3g}"
+        reason = f"below the gate: similarity under {parameters['gate']:.3g}"
     return reason if asked else f"{reason}, or held out or excluded, which was not logged then"
 
 

@@ -2,6 +2,7 @@
 
 import difflib
 
+from evokernel.answers import answers
 from evokernel.attempt import Attempt, Stage
 from evokernel.evaluation import Evaluation, Interval
 from evokernel.frozen import Frozen
@@ -32,6 +33,8 @@ class Scene(Frozen):
     """Who writes the candidates."""
     tools: str = ""
     """Fingerprint of compiler, torch and harness."""
+    label: str = ""
+    """What every result of the run has to carry, such as that the task failed its check."""
 
 
 def harvest(
@@ -138,6 +141,7 @@ def _experience(
     proposal, evaluation = attempt.proposal, attempt.evaluation
     measured = None if kind in {"lesson", "fix"} else attempt.median_ms
     return Experience(
+        answers=answers(evaluation),
         kind=kind,
         stage=Stage(proposal.stage),
         backend=proposal.candidate.backend,
@@ -146,7 +150,7 @@ def _experience(
         bottleneck=evaluation.profile.bound_by if evaluation.profile else "unknown",
         techniques=techniques,
         outcome=outcome,
-        summary=summary,
+        summary=f"{summary} ({scene.label})" if scene.label else summary,
         payload={name: text for name, text in payload.items() if text},
         origin=Origin(
             run=scene.run,

@@ -19,6 +19,7 @@ from evokernel.memory import statements, tables
 from evokernel.memory.database import Database
 from evokernel.memory.events import Addition, News, Vector, Verdict, rewarded
 from evokernel.memory.experience import Experience, ExperienceStatus
+from evokernel.memory.retraction import Yardstick
 from evokernel.memory.rewards import Reward
 from evokernel.memory.rows import (
     rows_of,
@@ -222,6 +223,12 @@ class Journal:
     def rewards_after(self, seq: int) -> list[Rewarded]:
         """Reward events after event `seq`, in order."""
         return [rewarded(row) for row in self._rows(statements.NEW_REWARDS, {"seq": seq})]
+
+    def yardsticks(self) -> list[Yardstick]:
+        """What every reward was computed from, in order."""
+        rows = self._rows(statements.NEW_REWARDS, {"seq": 0})
+        bodies = ((row.step, json.loads(row.body)) for row in rows)
+        return [Yardstick(step, b.get("best_ms"), b.get("latency_ms")) for step, b in bodies]
 
     def retrieval_heads(self) -> list[Any]:
         """Step, task, stage, policy and choices of every retrieval, oldest first."""

@@ -16,8 +16,16 @@ class Descendant(Frozen):
     """`parent`: made from its candidate. `context`: it was shown when this one was made."""
 
 
-def descendants(root: str, known: Mapping[str, Experience]) -> tuple[Descendant, ...]:
-    """Everything made from the experience `root`, directly or not, nearest first."""
+def descendants(
+    root: str, known: Mapping[str, Experience], by_parent_only: bool = False
+) -> tuple[Descendant, ...]:
+    """Everything made from the experience `root`, directly or not, nearest first.
+
+    Args:
+        root: Its id.
+        known: Every experience by id.
+        by_parent_only: Leave out what was made only while it was shown.
+    """
     found: dict[str, Descendant] = {}
     front = [root]
     depth = 0
@@ -28,6 +36,7 @@ def descendants(root: str, known: Mapping[str, Experience]) -> tuple[Descendant,
             for parent in front
             for child in _children(known[parent], known, depth)
             if child.id != root and child.id not in found
+            if child.via == "parent" or not by_parent_only
         ]
         found |= {child.id: child for child in fresh}
         front = list(dict.fromkeys(child.id for child in fresh))
@@ -39,7 +48,7 @@ def _children(parent: Experience, known: Mapping[str, Experience], depth: int) -
     children = []
     for id, experience in known.items():
         origin = experience.origin
-        if candidate and candidate in origin.parents and origin.run == parent.origin.run:
+        if candidate and candidate in origin.parents:
             children.append(Descendant(id=id, depth=depth, via="parent"))
         elif parent.id in origin.context:
             children.append(Descendant(id=id, depth=depth, via="context"))

@@ -13,7 +13,7 @@ from evokernel.memory.transaction import Reader, Transaction
 from evokernel.opgraph import OpGraph
 
 BATCH = 512
-"""Ids per `IN (...)`: well below the limit of every database."""
+"""Ids per `IN (...)`: well below SQLite's limit of 999 values in old versions."""
 
 
 def rows_of(

@@ -11,6 +11,7 @@ from evokernel.errors import StoreError
 from evokernel.memory.events import News, Vector
 from evokernel.memory.experience import ExperienceStatus, Kind
 from evokernel.memory.journal import Journal
+from evokernel.memory.retraction import CLAIMS
 from evokernel.memory.retrieval import Query
 from evokernel.memory.revision import Revision
 
@@ -27,6 +28,7 @@ class Card(NamedTuple):
     fingerprint: str
     task: str
     run: str
+    step: str
     candidate: str
     content: str
     """Hash by which duplicates are recognised."""
@@ -59,6 +61,8 @@ class Shelf:
         """What people have changed, all their changes together."""
         self.pinned: dict[str, None] = {}
         """Ids of what people want in every pool that it fits into, in the order of pinning."""
+        self.retracted: frozenset[str] = frozenset()
+        """Steps that made a kernel, edit or fix that was withdrawn."""
         self._stale: set[str] = set()
         self._changes: list[tuple[int, str]] = []
         self._rows: dict[str, int] = {}
@@ -69,11 +73,16 @@ class Shelf:
         for row in news.experiences:
             self.cards[row.id] = card = Card(*(getattr(row, field) for field in Card._fields))
             self._made.setdefault((card.run, card.candidate), []).append(row.id)
+        gone = ExperienceStatus.TOMBSTONE
+        is_moved = False
         for row in news.statuses:
+            is_moved |= gone in {self.statuses.get(row.experience), ExperienceStatus(row.status)}
             self._move(row.experience, ExperienceStatus(row.status))
             self.reasons[row.experience] = row.reason
             if row.measurement:
                 self.measurements[row.experience] = row.measurement
+        if is_moved:
+            self.retracted = frozenset(self._retracted())
         for row in news.revisions:
             self._revise(row.experience, Revision.model_validate_json(row.body))
         changed = (*news.statuses, *news.revisions)
@@ -83,6 +92,11 @@ class Shelf:
     def made_with(self, run: str, candidate: str) -> list[str]:
         """Ids of what the steps of a run left behind that judged this candidate."""
         return self._made.get((run, candidate), [])
+
+    def about(self, candidate: str) -> list[str]:
+        """Ids of what claims something of a candidate, in any run."""
+        cards = self.cards.values()
+        return [c.id for c in cards if c.candidate == candidate and c.kind in CLAIMS]
 
     def keep_vector(self, id: str, vector: Vector) -> None:
         """Take a vector that is at hand; what was there before is replaced."""
@@ -150,6 +164,11 @@ class Shelf:
         self._fetch([id])
         row: Vector = self._matrix[self._rows[id]]
         return row
+
+    def _retracted(self) -> Iterator[str]:
+        for id, status in self.statuses.items():
+            if status is ExperienceStatus.TOMBSTONE and self.cards[id].kind in CLAIMS:
+                yield self.cards[id].step
 
     def _revise(self, id: str, change: Revision) -> None:
         self.revisions[id] = whole = change.over(self.revisions.get(id, Revision()))

@@ -26,13 +26,21 @@ class About(Frozen):
     count: int
     mean: float
     m2: float
+    uncounted: str = ""
+    """Hash of the steps that were left out."""
 
 
-def load(journal: Journal, alpha: float, sigma_floor: float) -> Values:
-    """The values up to now: from the snapshot if its constants are these, else from the start."""
-    values = _saved(journal)
-    if values is None or _constants(values) != (alpha, sigma_floor):
-        values = Values(alpha, sigma_floor)
+def load(
+    journal: Journal, alpha: float, sigma_floor: float, uncounted: frozenset[str] = frozenset()
+) -> Values:
+    """The values up to now: from the snapshot if it was made alike, else from the start."""
+    values = Values(alpha, sigma_floor)
+    values.uncounted = uncounted
+    saved = _saved(journal)
+    made_alike = (alpha, sigma_floor), values.uncounted_hash
+    if saved is not None and (_constants(saved[0]), saved[1]) == made_alike:
+        values = saved[0]
+        values.uncounted = uncounted
     values.fold(journal.rewards_after(values.watermark))
     return values
 
@@ -41,7 +49,10 @@ def save(journal: Journal, values: Values) -> None:
     """Replace the snapshot unless it reaches as far already under the same constants."""
     about, _ = journal.snapshot()
     found = About.model_validate_json(about) if about else None
-    is_same = found is not None and (found.alpha, found.sigma_floor) == _constants(values)
+    is_same = found is not None and (
+        (found.alpha, found.sigma_floor) == _constants(values)
+        and found.uncounted == values.uncounted_hash
+    )
     if found is None or not is_same or found.watermark < values.watermark:
         _replace(journal, values)
 
@@ -51,17 +62,22 @@ def refit(journal: Journal, values: Values) -> tuple[Values, Refit]:
 
     Compared are the saved values carried on to the last reward, or `values` where none are saved.
     """
-    before = _saved(journal) or values
+    saved = _saved(journal)
+    before = saved[0] if saved else values
+    before.uncounted = values.uncounted
     before.fold(journal.rewards_after(before.watermark))
     events = list(journal.rewards_after(0))
     after = Values(*_constants(values))
+    after.uncounted = values.uncounted
     after.fold(events)
     _replace(journal, after)
     changes = before.differences(after)
-    return after, Refit(rewards=len(events), values=len(after.table), changes=changes)
+    counted = sum(event.step not in after.uncounted for event in events)
+    return after, Refit(rewards=counted, values=len(after.table), changes=changes)
 
 
-def _saved(journal: Journal) -> Values | None:
+def _saved(journal: Journal) -> tuple[Values, str] | None:
+    """The saved values, and the hash of what was left out of them."""
     text, rows = journal.snapshot()
     if text is None:
         return None
@@ -72,7 +88,7 @@ def _saved(journal: Journal) -> Values | None:
     normaliser.count, normaliser.mean, normaliser.m2 = about.count, about.mean, about.m2
     for row in rows:
         values.table[row.experience, Stage(row.stage)] = Value(q=row.q, visits=row.visits)
-    return values
+    return values, about.uncounted
 
 
 def _replace(journal: Journal, values: Values) -> None:
@@ -84,6 +100,7 @@ def _replace(journal: Journal, values: Values) -> None:
         count=normaliser.count,
         mean=normaliser.mean,
         m2=normaliser.m2,
+        uncounted=values.uncounted_hash,
     )
     rows = [
         {"experience": id, "stage": stage.value, "q": value.q, "visits": value.visits}

@@ -66,8 +66,6 @@ def _of(table: Table, name: str) -> Select[tuple[object, ...]]:
 
 
 CLOCK = select(clock.c.value)
-LOCKED_CLOCK = CLOCK.with_for_update()
-"""A row lock that keeps event numbers in commit order where BEGIN locks nothing."""
 SET_CLOCK = update(clock).values(value=bindparam("last"))
 
 NOTE = select(meta.c.value).where(meta.c.name == bindparam("name"))

@@ -42,7 +42,7 @@ clock = Table(
     Column("id", Integer, primary_key=True),
     Column("value", Integer, nullable=False),
 )
-"""One row: the number of the last event. Its row lock orders writers on any database."""
+"""One row: the number of the last event. `BEGIN IMMEDIATE` orders the writers."""
 
 graphs = Table(
     "graphs",

@@ -69,7 +69,7 @@ class Transaction(Reader):
 
     def __init__(self, driver: sqlite3.Connection, prepare: Prepare) -> None:
         super().__init__(driver, prepare)
-        self._before = self._last = int(self.scalar(statements.LOCKED_CLOCK, {}))
+        self._before = self._last = int(self.scalar(statements.CLOCK, {}))
 
     def run(self, statement: Executable, *values: Columns) -> None:
         """Carry a statement out, once for each set of values."""

@@ -3,6 +3,7 @@
 import uuid
 from collections.abc import Sequence
 
+from evokernel.errors import StoreError
 from evokernel.memory import snapshot
 from evokernel.memory.admission import situation_of
 from evokernel.memory.catch_up import Rebuilt, catch_up, pending
@@ -83,19 +84,57 @@ class Upkeep(View):
     def forget(self, withdrawal: Withdrawal, reason: str) -> tuple[str, ...]:
         """Withdraw for good what `withdrawal` found; it is kept for the record.
 
+        What was made from it becomes suspect, and is hidden until `reinstate`. Rewards that it
+        earned, or that were measured against its time, leave the values, which are computed anew.
+        All of it is written in one transaction, or nothing.
+
         Returns:
             Ids of what was withdrawn.
         """
         with self._lock:
             self._has_written = True
-            gone = ExperienceStatus.TOMBSTONE
+            gone, suspect = ExperienceStatus.TOMBSTONE, ExperienceStatus.SUSPECT
             verdicts = [Verdict(id, gone, reason) for id in withdrawal.ids]
+            why = f"made from what was withdrawn: {reason}"
+            verdicts += [Verdict(id, suspect, why) for id in withdrawal.suspects]
             self._journal.add_statuses(verdicts, _by_hand())
+            self._sync()
             return withdrawal.ids
+
+    def reinstate(self, ids: Sequence[str], reason: str) -> tuple[str, ...]:
+        """Give what is suspect the status that it had before, since it was found right.
+
+        Returns:
+            Ids of those that were suspect.
+
+        Raises:
+            StoreError: no such experience, or one that was withdrawn for good.
+        """
+        with self._lock:
+            named = [self._card(id).id for id in dict.fromkeys(ids)]
+            suspect, gone = ExperienceStatus.SUSPECT, ExperienceStatus.TOMBSTONE
+            if lost := [id for id in named if self._shelf.statuses[id] is gone]:
+                raise StoreError(
+                    f"`{lost[0]}` was withdrawn for good ({self._shelf.reasons[lost[0]]}); "
+                    "expected a suspect one: `evokernel memory list --status suspect` shows them"
+                )
+            found = [id for id in named if self._shelf.statuses[id] is suspect]
+            self._has_written = True
+            verdicts = [Verdict(id, self._before(id), reason) for id in found]
+            self._journal.add_statuses(verdicts, _by_hand())
+            self._sync()
+            return tuple(found)
+
+    def _before(self, id: str) -> ExperienceStatus:
+        """What a suspect experience was last, before it was suspect."""
+        known = [ExperienceStatus(row.status) for row in self._journal.history(id)]
+        others = [status for status in known if status is not ExperienceStatus.SUSPECT]
+        return others[-1] if others else ExperienceStatus.QUARANTINE
 
     def refit(self) -> snapshot.Refit:
         """Compute every value from the first event, and say which ones come out differently."""
         with self._lock:
+            self._sync()
             self._values, report = snapshot.refit(self._journal, self._values)
             return report
 

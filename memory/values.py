@@ -4,6 +4,7 @@ One scalar per experience and stage, constant step size, no discount, the same r
 experience that was shown together: the rule of the EvoKernel paper (arXiv 2603.10846).
 """
 
+import hashlib
 from collections.abc import Iterable
 
 from evokernel.attempt import Stage
@@ -53,14 +54,23 @@ class Values:
         self.normaliser = Normaliser(sigma_floor)
         self.watermark = 0
         """Number of the last event folded."""
+        self.uncounted: frozenset[str] = frozenset()
+        """Steps whose rewards are left out: what earned them was retracted."""
         self.table: dict[tuple[str, Stage], Value] = {}
 
     def fold(self, events: Iterable[Rewarded]) -> None:
         """Take further events in; those up to the watermark are in already and are skipped."""
         for event in events:
             if event.seq > self.watermark:
-                self._apply(event)
+                if event.step not in self.uncounted:
+                    self._apply(event)
                 self.watermark = event.seq
+
+    @property
+    def uncounted_hash(self) -> str:
+        """Knows again what was left out; empty where nothing was."""
+        text = "\n".join(sorted(self.uncounted))
+        return hashlib.sha256(text.encode()).hexdigest()[:16] if text else ""
 
     def of(self, experience: str, stage: Stage) -> Value:
         """The value of one experience for one stage; zero where it was never shown."""

@@ -27,6 +27,7 @@ from evokernel.memory.index import VectorIndex
 from evokernel.memory.journal import Journal
 from evokernel.memory.lineage import Descendant, descendants
 from evokernel.memory.population import Population
+from evokernel.memory.retraction import uncounted
 from evokernel.memory.revision import Revision
 from evokernel.memory.search import Hit, search
 from evokernel.memory.shelf import Card, Shelf
@@ -59,6 +60,7 @@ class View:
         self._embedder = embedder
         self._shelf = Shelf(journal, embedder.dimension)
         self._values = snapshot.load(journal, config.alpha, config.sigma_floor)
+        self._fallen: frozenset[str] = frozenset()
         self._population = Population(journal, config.epsilon)
         self._bodies: OrderedDict[str, Experience] = OrderedDict()
         self._embedded: dict[tuple[Situation, str | None], Vector] = {}
@@ -129,7 +131,7 @@ class View:
             entry = self.get(id)
             self._sync()
             values = {stage: self._values.of(id, stage) for stage in Stage}
-            return evidence_of(self._journal, entry, values)
+            return evidence_of(self._journal, entry, values, self._values.uncounted)
 
     def value(self, id: str, stage: Stage) -> Value:
         """What an experience is worth for a stage."""
@@ -191,6 +193,20 @@ class View:
             bodies = self._journal.bodies(tuple(self._shelf.cards))
             return plan_withdrawal(named, bodies, self._shelf, with_descendants)
 
+    def about(self, candidate: str) -> tuple[str, ...]:
+        """Ids of what claims something of a candidate, in any run."""
+        with self._lock:
+            self._sync()
+            return tuple(self._shelf.about(candidate))
+
+    def standing(self, candidate: str) -> tuple[Entry, ...]:
+        """What claims something of a candidate and is withdrawn or suspect, whatever the run."""
+        with self._lock:
+            self._sync()
+            fallen = {ExperienceStatus.TOMBSTONE, ExperienceStatus.SUSPECT}
+            ids = self._shelf.about(candidate)
+            return self._entries([id for id in ids if self._shelf.statuses[id] in fallen])
+
     def revisions(self, id: str) -> tuple[tuple[float, str, Revision], ...]:
         """What people changed of an experience: Unix seconds, reason and change, oldest first."""
         with self._lock:
@@ -221,6 +237,12 @@ class View:
         """Take in what this or any other process wrote since the last look."""
         news = self._journal.news(self._shelf.watermark)
         self._shelf.take_in(news)
+        if self._shelf.retracted != self._fallen or (self._fallen and news.rewards):
+            self._fallen = self._shelf.retracted
+            left_out = uncounted(self._fallen, self._journal.yardsticks() if self._fallen else ())
+            if left_out != self._values.uncounted:
+                alpha, floor = self._config.alpha, self._config.sigma_floor
+                self._values = snapshot.load(self._journal, alpha, floor, left_out)
         self._values.fold(rewarded(row) for row in news.rewards)
 
     def _card(self, id: str) -> Card:

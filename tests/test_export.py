@@ -27,7 +27,7 @@ from evokernel.compilers import KernelSource
 from evokernel.compilers.cpp import FLAGS
 from evokernel.errors import ConfigError
 from evokernel.export.building import built
-from evokernel.export.claims import claims_of_evaluation
+from evokernel.export.claims import claims_of_evaluation, file_name
 from evokernel.export.domain import verified
 from evokernel.export.door import Check, modes_served
 from evokernel.export.kernels import Kernels, source_key
@@ -215,6 +215,24 @@ def test_original_serves_a_module_that_was_changed(model, change, reason):
     assert reason in next(iter(model.evokernel.reasons))
 
 
+def test_original_serves_a_module_whose_lists_were_changed(model):
+    model.sizes, model.pair = [1, {"deep": 2}], (X, 1)
+    model.evokernel.bind(model, (32,), {})
+    with torch.no_grad():
+        model(X, 1)
+        assert model.evokernel.calls == 1
+        model.sizes[1]["deep"] = 3
+        model(X, 1)
+        model.sizes[1]["deep"] = 2
+        model.pair = (X + 1, 2)
+        model(X, 1)
+    assert model.evokernel.calls == 1
+    assert set(model.evokernel.reasons) == {
+        "`sizes` was changed after the module was made",
+        "`pair` was changed after the module was made",
+    }
+
+
 def test_original_serves_other_constructor_arguments(module):
     with torch.no_grad():
         for other in (module.ModelNew(32, 3.0), module.ModelNew(width=16)):
@@ -247,6 +265,19 @@ def test_copies_have_kernels_and_weights_of_their_own(model, original):
             assert torch.allclose(twin(X, 1), X * 2 + 1)
             assert twin.evokernel.calls == 2
             assert twin.evokernel.fallbacks == 0
+
+
+def test_a_compiler_with_an_open_quote_is_none(file, monkeypatch):
+    monkeypatch.setenv("CXX", 'g++ "')
+    model = loaded(file).ModelNew(32)
+    with torch.no_grad(), pytest.warns(RuntimeWarning, match="which cannot be run"):
+        assert torch.equal(model(X, 1), X * 2 + model.shift + 1)
+
+
+@pytest.mark.parametrize("task", ["19_ReLU", "add-one", "größe", ""])
+def test_an_exported_file_can_be_imported_by_its_name(task):
+    assert file_name(task).removesuffix(".py").isidentifier()
+    assert file_name(task).isascii()
 
 
 def test_threads_that_call_first_at_once_share_one_kernel(module, model, original):

@@ -14,7 +14,8 @@ ROOT = Path(__file__).parent.parent
 
 ROWS = (
     ("confinement", "errors", "frozen", "nested", "tasks"),
-    ("config", "task", "program", "opgraph", "evaluation", "attempt", "tuning", "wording"),
+    ("answers", "config", "task", "program", "opgraph", "evaluation", "attempt", "tuning")
+    + ("wording",),
     ("compilers", "memory", "record", "zoo"),
     ("jit",),
     ("bench", "prompts"),

@@ -34,7 +34,7 @@ def place(tmp_path):
 class TestEdit:
     def test_a_new_version_beside_the_old_one(self, said, place):
         changes = ("--set", "note=rows below 4096 only", "--set", "summary=tiles by rows")
-        code, out = said("edit", ROOT.id, *changes, "--reason", "seen in practice")
+        code, out = said("edit", ROOT.id, *changes, "--because", "seen in practice")
         assert code == 0
         assert "changed summary, note" in out
         shown = json.loads(said("show", ROOT.id, "--json")[1])
@@ -109,7 +109,7 @@ class TestPin:
             memory.add([far], far.origin.step, graph("cumsum", family="scan"))
             keep(memory, *(lesson(f"near-{number}") for number in range(4)))
             assert far.id not in [item.id for item in memory.recall(query("1")).pool]
-        code, out = said("pin", far.id, "--reason", "the best trick we have")
+        code, out = said("pin", far.id, "--because", "the best trick we have")
         assert code == 0
         assert "in every pool that it fits into" in out
         with Memory.open(config(tmp_path, pool_factor=1)) as memory:
@@ -152,14 +152,14 @@ class TestForget:
     def test_nothing_happens_without_yes(self, said, place):
         code, out = said("forget", ROOT.id)
         assert code == 0
-        assert "with `--yes`, 1 experience would be withdrawn" in out
+        assert "with `--because TEXT`, 1 experience would be withdrawn" in out
         assert CHILD.id in out
         assert GRANDCHILD.id in out
         with Memory.open(config(place)) as memory:
             assert len(memory.list(status=ExperienceStatus.ACTIVE)) == 4
 
     def test_a_tombstone_with_its_reason(self, said, place):
-        code, out = said("forget", ROOT.id, "--yes", "--reason", "wrong on odd sizes")
+        code, out = said("forget", ROOT.id, "--because", "wrong on odd sizes")
         assert code == 0
         assert "1 experience withdrawn; the journal keeps them" in out
         shown = json.loads(said("show", ROOT.id, "--json")[1])

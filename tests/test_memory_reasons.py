@@ -84,7 +84,7 @@ class TestExplain:
             "f": "its task was held out",
             "g": "excluded: it is the start point itself",
             "h": "in quarantine, from another run",
-            "i": "suspect: not confirmed in fresh processes",
+            "i": "suspect: not confirmed, or made from what was withdrawn",
             "j": "not for the backend `cpp`",
             "k": "below the gate: similarity under 0.0312",
             "d": reasons["d"],
@@ -102,6 +102,26 @@ class TestExplain:
             "its task was held out\n"
         )
 
+    def test_what_is_pinned_does_not_stand_for_the_full_pool(self, said, tmp_path):
+        like = {"techniques": ("vectorized-math",)}
+        with Memory.open(config(tmp_path, pool_factor=1)) as memory:
+            keep(memory, *(lesson(f"{number}", **like) for number in range(3)))
+            (far,) = keep(memory, lesson("far", techniques=("unrolling",)))
+            memory.pin(far)
+            pool = memory.recall(query("1", **like)).pool
+        assert [item.id for item in pool][2:] == [far]
+        explained = json.loads(said("explain", "new/1", "--json")[1])
+        (outside,) = explained["outside"]
+        down_to = f"goes down to {pool[1].similarity:.2f}"
+        assert outside["reason"] == f"less similar than the 2 of the full pool, which {down_to}"
+
+    def test_a_step_that_asks_for_nothing_is_explained(self, said, tmp_path):
+        with Memory.open(config(tmp_path, shown_refine=0)) as memory:
+            keep(memory, lesson("one"))
+            memory.recall(query("1"))
+        explained = json.loads(said("explain", "new/1", "--json")[1])
+        assert [o["reason"] for o in explained["outside"]] == ["nothing was asked for"]
+
     def test_a_full_pool_is_told_from_the_gate(self, said, tmp_path):
         with Memory.open(config(tmp_path, pool_factor=1)) as memory:
             keep(memory, *(lesson(f"{number}") for number in range(5)))
@@ -109,7 +129,7 @@ class TestExplain:
         explained = json.loads(said("explain", "new/1", "--json")[1])
         (outside,) = explained["outside"]
         assert outside["count"] == 3
-        assert outside["reason"].startswith("less similar than all in the full pool")
+        assert outside["reason"].startswith("less similar than the 2 of the full pool")
 
     def test_a_kind_that_has_had_its_share(self, said, tmp_path):
         kernels = [experience(f"k{n}", kind="kernel") for n in range(2)]

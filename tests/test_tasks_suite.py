@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from evokernel.bench.audit import audit
+from evokernel.bench.examination import examine
 from evokernel.nested import leaves
 from evokernel.opgraph import capture
 from evokernel.program.shapes import shapes
@@ -125,9 +125,9 @@ def test_a_task_says_what_it_is_and_runs_without_this_package(name: str):
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_task_tells_right_answers_from_null_ones(name: str):
-    found = audit(small(name))
+    found = examine(small(name))
     assert [check.detail for check in found.checks if not check.passed] == []
-    assert len(found.checks) == 9
+    assert len(found.checks) == 13
 
 
 @pytest.mark.parametrize("name", FAMILIES)

@@ -13,7 +13,7 @@ from evokernel.export.subject import Subject, of_file
 from evokernel.export.text import assembled
 from evokernel.task import Task
 from evokernel.testing import fake_evaluation
-from evokernel.verify import answers, verify
+from evokernel.verify import comparisons, verify
 from tests.export_samples import CPP, KERNEL, TASK
 
 BENCH = BenchConfig(
@@ -92,7 +92,7 @@ def test_recorded_speedup_is_compared(bench, exported, recorded, holds, said):
     now = exported[0].found.model_copy(
         update={"timing": slow.model_copy(update={"speedups": (speedup,)})}
     )
-    (answer,) = answers(subject(bench, **recorded), now)
+    (answer,) = comparisons(subject(bench, **recorded), now)
     assert answer.holds is holds
     assert said in answer.said
 
@@ -117,7 +117,7 @@ def test_intervals_decide(bench, exported, now, recorded, holds, said):
     found = exported[0].found.model_copy(
         update={"timing": timing.model_copy(update={"speedups": (speedup,)})}
     )
-    (answer,) = answers(subject(bench, **({"eager": recorded} if recorded else {})), found)
+    (answer,) = comparisons(subject(bench, **({"eager": recorded} if recorded else {})), found)
     assert (answer.holds, answer.said.startswith(said)) == (holds, True)
 
 
@@ -126,7 +126,7 @@ def test_wrong_candidate_does_not_hold(bench):
     assert not found.holds
     assert not found.undecided
     assert found.found.status is Status.WRONG_VALUES
-    assert found.answers == ()
+    assert found.comparisons == ()
 
 
 @pytest.mark.parametrize(

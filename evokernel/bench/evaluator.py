@@ -256,5 +256,7 @@ class LocalEvaluator:
         tally.add(correctness=trials.correctness(), log=worker.log)
         if failure is not None:
             return tally.failed(failure)
-        tally.add(timing=raced.timing)
+        if raced.timing is not None:
+            peaks = {"baseline_bytes": opponents.peaks()}
+            tally.add(timing=raced.timing.model_copy(update=peaks))
         return tally.passed()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from typing import Any
 
 import torch
@@ -45,12 +47,14 @@ def of_inputs(rehearsal: Rehearsal) -> Finding:
     return Finding(True, f"{_each(count, 'input tensor')} changes the output{left_out}")
 
 
-def of_weights(rehearsal: Rehearsal) -> Finding:
+def of_weights(rehearsal: Rehearsal, seconds: float = math.inf) -> Finding:
     """Disturb one parameter or buffer after the other.
 
     Exempt are those that `forward` does not read: whole numbers (a batch norm's count of batches),
-    statistics that training mode only writes, and what the operator graph does not hold.
+    statistics that training mode only writes, and what the operator graph does not hold. After so
+    many `seconds` no further one is begun with.
     """
+    limit, late = time.monotonic() + seconds, 0
     silent: list[str] = []
     exempt: list[str] = []
     count = 0
@@ -58,6 +62,9 @@ def of_weights(rehearsal: Rehearsal) -> Finding:
     for name, value in _state(rehearsal.module).items():
         if not value.is_floating_point() or not value.numel() or _is_unread(rehearsal, name):
             exempt.append(name)
+            continue
+        if time.monotonic() > limit:
+            late += 1
             continue
         if _changes(rehearsal, value):
             count += 1
@@ -70,11 +77,11 @@ def of_weights(rehearsal: Rehearsal) -> Finding:
             "the output by no more than the tolerance (a bias before a normalisation, say); "
             "remove it",
         )
-    if not count:
+    if not count and not late:
         return Finding(True, "the module has no weights" + _unread(exempt))
-    return Finding(
-        True, f"{_each(count, 'parameter or buffer')} changes the output{_unread(exempt)}"
-    )
+    left = f"; no time was left for {late} more" if late else ""
+    said = f"{_each(count, 'parameter or buffer')} changes the output{_unread(exempt)}{left}"
+    return Finding(True, said)
 
 
 def _others(leaf: torch.Tensor, other: Any) -> list[torch.Tensor]:

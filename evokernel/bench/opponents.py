@@ -8,7 +8,7 @@ from evokernel.bench import Baseline, statistics, timing
 from evokernel.bench.messages import Faulted
 from evokernel.bench.pool import Worker
 from evokernel.bench.session import Session
-from evokernel.errors import TaskError
+from evokernel.errors import TaskError, WorkerError
 
 
 class Opponents:
@@ -23,6 +23,7 @@ class Opponents:
         self._workers: dict[str, Worker] = {}
         self._seconds: dict[str, float] = {}
         self._baselines: tuple[Baseline, ...] | None = None
+        self._peaks: dict[str, int | None] = {}
         self.notes: list[str] = []
         """Which baseline is missing, and why."""
 
@@ -53,11 +54,22 @@ class Opponents:
                     median_ms=1e3
                     * statistics.median(series.times(name) or series.times(name, tolerant=True)),
                     seconds=self._seconds[name],
-                    peak_bytes=worker.peak_bytes(session.oracle.timed_cases()[0].name),
+                    peak_bytes=self.peaks().get(name),
                 )
-                for name, worker in workers.items()
+                for name in workers
             )
         return self._baselines
+
+    def peaks(self) -> dict[str, int]:
+        """Peak extra memory of one call of each baseline, bytes, measured once."""
+        for name, worker in self._workers.items():
+            if name not in self._peaks:
+                case = self._session.oracle.timed_cases()[0]
+                try:
+                    self._peaks[name] = worker.peak_bytes(case.name)
+                except (Faulted, WorkerError):  # a baseline's fault must not be a candidate's
+                    self._peaks[name] = None
+        return {name: peak for name, peak in self._peaks.items() if peak is not None}
 
     def _start(self, name: str) -> None:
         """Fork, load, and call once: torch.compile works at the first call."""

@@ -213,7 +213,7 @@ class Board:
             self.row = Row.model_validate({**dict(self.row), **changes})
 
 
-LOADING = "loading PyTorch and reading the task"
+LOADING = "loading PyTorch, reading and checking the task"
 PREPARING = "preparing: measuring the device, then eager and torch.compile"
 
 

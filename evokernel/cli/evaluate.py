@@ -7,14 +7,16 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
+from evokernel.answers import Answer, answers, mebibytes, memory_in_words
 from evokernel.attempt import Candidate
 from evokernel.bench import Baseline
 from evokernel.cli import options
-from evokernel.cli.wording import counted, folded, milliseconds, with_interval
+from evokernel.cli.wording import counted, folded, milliseconds
 from evokernel.config import BenchConfig
 from evokernel.errors import ConfigError
-from evokernel.evaluation import Contract, Correctness, Evaluation, Speedup, Status, Timing
+from evokernel.evaluation import Evaluation, Speedup, Status
 from evokernel.frozen import Frozen
+from evokernel.record.entries import label_of
 from evokernel.task import Task
 from evokernel.tuning import Space, Tuning, written
 
@@ -31,6 +33,8 @@ class Report(Frozen):
     """Name of the task."""
     candidate: str
     """Path of the candidate."""
+    answers: tuple[Answer, ...]
+    """Compiles, right, contract, faster, coverage; each with its evidence."""
     evaluation: Evaluation
     baselines: tuple[Baseline, ...]
     """Empty where the candidate did not pass."""
@@ -106,15 +110,25 @@ def _judge(path: Path, source: str, task: Task, config: BenchConfig) -> Report:
         evaluation = evaluator.compile(candidate) or evaluator.verify(candidate)
         # Preparing torch.compile takes longer than finding most faults, so it comes last.
         is_passed = evaluation.status is Status.PASSED
+        evaluation = evaluator.profile(candidate, evaluation)
         return Report(
             task=task.name,
             candidate=str(path),
-            evaluation=evaluator.profile(candidate, evaluation),
+            answers=answers(evaluation),
+            evaluation=evaluation,
             baselines=evaluator.baselines() if is_passed else (),
-            notes=(*evaluator.notes, *(space.notes if space else ())),
+            notes=(*_known(task, config), *evaluator.notes, *(space.notes if space else ())),
             tuning=tuning,
             tuned_source=tuning.frozen if tuning else None,
         )
+
+
+def _known(task: Task, config: BenchConfig) -> tuple[str, ...]:
+    """That the task failed its check, where it was examined before."""
+    from evokernel.bench.checkup import known
+
+    found = known(task, config.cache)
+    return (label_of(found.failed),) if found and found.failed else ()
 
 
 def _read(path: Path) -> str:
@@ -172,11 +186,8 @@ def _show(report: Report) -> None:
 def _lines(report: Report) -> list[tuple[str, str]]:
     evaluation = report.evaluation
     lines = [
-        ("compiles", _compiles(evaluation)),
-        *_right(evaluation.correctness),
-        *_contract(evaluation.contract),
+        *(line for answer in report.answers for line in _answer(answer, evaluation)),
         *_tuned(report.tuning),
-        *_faster(evaluation.timing),
         *_time(evaluation),
         *(("baseline", _baseline(baseline)) for baseline in report.baselines),
         ("measured", f"{evaluation.measurement} on {evaluation.device} by {evaluation.harness}"),
@@ -184,40 +195,16 @@ def _lines(report: Report) -> list[tuple[str, str]]:
     return lines + [("note", note) for note in _notes(report)]
 
 
-def _compiles(evaluation: Evaluation) -> str:
-    match evaluation.compiles:
-        case True:
-            return f"yes ({evaluation.seconds.get('compile', 0.0):.1f} s in the compiler)"
-        case False:
-            return "no"
-    return "not tried"
-
-
-def _right(found: Correctness | None) -> list[tuple[str, str]]:
-    if found is None:
-        return [("right", "not tried")]
-    answer = "yes" if found.is_right else "no"
-    inputs = (
-        f"{counted(found.comparisons, 'output')} compared on {', '.join(found.families)} inputs"
-    )
-    if len(found.workloads) > 1:
-        inputs += f" of {counted(len(found.workloads), 'workload')}"
-    worst = f"largest error {found.worst_ratio:.3g} of what is allowed"
-    lines = [("right", f"{answer}; {inputs}; {worst}"), ("", found.tolerance)]
-    return lines + [("", mismatch.detail) for mismatch in found.mismatches]
-
-
-def _contract(found: Contract | None) -> list[tuple[str, str]]:
-    if found is None:
-        return [("contract", "not tried"), ("coverage", "not tried")]
-    own = f"own kernels: {', '.join(found.own_kernels) or 'none seen'}"
-    library = f"library: {', '.join(found.library_calls) or 'no computing operator'}"
-    kept = "kept" if found.is_kept else "not kept"
-    share = "unknown" if found.coverage is None else f"{found.coverage:.0%}"
-    return [
-        ("contract", f"{kept} ({found.policy}); {own}; {library}"),
-        ("coverage", f"{share} of the call inside its own kernels"),
-    ]
+def _answer(answer: Answer, evaluation: Evaluation) -> list[tuple[str, str]]:
+    """One answer, and what a person wants to know beside it."""
+    lines: list[tuple[str, str]] = [(answer.name, answer.in_words())]
+    found, timing = evaluation.correctness, evaluation.timing
+    if answer.name == "right" and found is not None:
+        lines += [("", found.tolerance), *(("", wrong.detail) for wrong in found.mismatches[1:])]
+    if answer.name == "faster" and timing is not None:
+        lines += [("", _opponent(speedup)) for speedup in timing.speedups]
+        lines.append(("", "in brackets: 95 % interval of alternating measurements"))
+    return lines
 
 
 def _tuned(found: Tuning | None) -> list[tuple[str, str]]:
@@ -229,23 +216,13 @@ def _tuned(found: Tuning | None) -> list[tuple[str, str]]:
     return lines
 
 
-def _faster(timing: Timing | None) -> list[tuple[str, str]]:
-    if timing is None:
-        return [("faster", "not timed")]
-    lines = [("" if n else "faster", _ratio(s)) for n, s in enumerate(timing.speedups)]
-    return [*lines, ("", "in brackets: 95 % interval of alternating measurements")]
-
-
-def _ratio(speedup: Speedup) -> str:
+def _opponent(speedup: Speedup) -> str:
     answer = "no difference that can be told"
     if speedup.is_faster:
-        answer = "yes"
+        answer = "faster"
     elif speedup.is_slower:
-        answer = "no, slower"
-    return (
-        f"{answer}: {with_interval(speedup.ratio)} against {speedup.against} "
-        f"({milliseconds(speedup.opponent_ms)})"
-    )
+        answer = "slower"
+    return f"{answer}: {speedup.against} takes {milliseconds(speedup.opponent_ms)}"
 
 
 def _time(evaluation: Evaluation) -> list[tuple[str, str]]:
@@ -258,8 +235,7 @@ def _time(evaluation: Evaluation) -> list[tuple[str, str]]:
         f"{counted(timing.threads, 'thread')}, {timing.cache_state} caches"
     )
     lines = [("time", figure)]
-    if timing.peak_bytes is not None:
-        lines.append(("memory", f"{_mebibytes(timing.peak_bytes)} extra at the peak"))
+    lines += [("memory", text)] if (text := memory_in_words(timing)) else []
     if profile is not None:
         share = "" if profile.roofline_share is None else f", {profile.roofline_share:.0%} of it"
         lines.append(("roofline", f"bound by {profile.bound_by}{share}"))
@@ -268,15 +244,11 @@ def _time(evaluation: Evaluation) -> list[tuple[str, str]]:
 
 
 def _baseline(baseline: Baseline) -> str:
-    memory = "" if baseline.peak_bytes is None else f", {_mebibytes(baseline.peak_bytes)} extra"
+    memory = "" if baseline.peak_bytes is None else f", {mebibytes(baseline.peak_bytes)} extra"
     return (
         f"{baseline.name} {milliseconds(baseline.median_ms)}{memory} (prepared in "
         f"{baseline.seconds:.1f} s)"
     )
-
-
-def _mebibytes(count: int) -> str:
-    return f"{count / 2**20:.1f} MiB"
 
 
 def _notes(report: Report) -> tuple[str, ...]:

@@ -76,6 +76,9 @@ class LiveView:
             found.append(Text(said + (f", the best: {verdict(best)}" if best else "")))
         return found
 
+    def _examined(self, event: Event) -> list[RenderableType]:
+        return self._note(event)
+
     def _note(self, event: Event) -> list[RenderableType]:
         return [Text(str(event["text"]), "yellow")]
 

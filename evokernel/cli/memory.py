@@ -65,6 +65,7 @@ app.command("edit")(memory_edits.edit)
 app.command("pin")(memory_edits.pin)
 app.command("unpin")(memory_edits.unpin)
 app.command("forget")(memory_edits.forget)
+app.command("reinstate")(memory_edits.reinstate)
 
 Limit = Annotated[int, typer.Option(min=1, metavar="N", help="How many at most.")]
 

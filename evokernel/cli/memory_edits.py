@@ -1,4 +1,4 @@
-"""Owns `evokernel memory edit`, `pin`, `unpin` and `forget`: what people change by hand."""
+"""Owns `evokernel memory edit`, `pin`, `forget` and `reinstate`: what people change by hand."""
 
 import json
 import tomllib
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 FIELDS = ("summary", "techniques", "note")
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="As `memory list` shows it.")]
-Reason = Annotated[str, typer.Option(metavar="TEXT", help="Kept with the change.")]
+Because = Annotated[str, typer.Option("--because", metavar="TEXT", help="Kept with the change.")]
 
 
 def edit(
@@ -37,7 +37,7 @@ def edit(
             help="Change summary, techniques (with commas) or note; without it $EDITOR opens.",
         ),
     ] = None,
-    reason: Reason = "by hand",
+    because: Because = "by hand",
     as_json: options.AsJson = False,
     memory: options.MemoryPath = None,
 ) -> None:
@@ -50,7 +50,7 @@ def edit(
         values = dict(map(_split, changes)) if changes else _edited(entry)
         revision = _revision(entry, values, opened)
         if revision is not None:
-            entry = opened.revise(id, revision, reason)
+            entry = opened.revise(id, revision, because)
     if as_json:
         print_json(tables.plain(entry))
         return
@@ -64,22 +64,22 @@ def edit(
 
 def pin(
     id: Id,
-    reason: Reason = "pinned by hand",
+    because: Because = "pinned by hand",
     as_json: options.AsJson = False,
     memory: options.MemoryPath = None,
 ) -> None:
     """Want an experience in every pool that it fits into; upkeep never withdraws it.
 
-    Example: evokernel memory pin edit-0123456789ab --reason "our best trick"
+    Example: evokernel memory pin edit-0123456789ab --because "our best trick"
     """
     with opened_at(memory) as opened:
-        entry = opened.pin(id, reason)
+        entry = opened.pin(id, because)
     _tell_pin(entry, as_json)
 
 
 def unpin(
     id: Id,
-    reason: Reason = "unpinned by hand",
+    because: Because = "unpinned by hand",
     as_json: options.AsJson = False,
     memory: options.MemoryPath = None,
 ) -> None:
@@ -88,7 +88,7 @@ def unpin(
     Example: evokernel memory unpin edit-0123456789ab
     """
     with opened_at(memory) as opened:
-        entry = opened.unpin(id, reason)
+        entry = opened.unpin(id, because)
     _tell_pin(entry, as_json)
 
 
@@ -102,38 +102,72 @@ def forget(
     with_descendants: Annotated[
         bool, typer.Option("--descendants", help="Also what they led to, save what is pinned.")
     ] = False,
-    reason: Reason = "forgotten by hand",
-    is_meant: Annotated[
-        bool, typer.Option("--yes", help="Do it; without it nothing is changed.")
-    ] = False,
+    because: Annotated[
+        str | None,
+        typer.Option(metavar="TEXT", help="Why; with it what is named goes."),
+    ] = None,
+    is_meant: Annotated[bool, typer.Option("--yes", help="The same without a reason.")] = False,
     as_json: options.AsJson = False,
     memory: options.MemoryPath = None,
 ) -> None:
-    """Withdraw experiences for good; shows what would go unless `--yes` is given.
+    """Withdraw experiences for good; without `--because` it only shows what would go.
 
-    Example: evokernel memory forget edit-0123456789ab --descendants --reason "wrong on odd sizes"
+    With a kernel goes all that claims something of the same source. What was made from it becomes
+    suspect and is not shown until `memory reinstate` or `evokernel verify --reinstate`. Rewards
+    that it earned leave the values.
+
+    Example: evokernel memory forget kernel-0123456789ab --because "wrong on odd sizes"
     """
     if not ids and run is None:
         raise ConfigError("`memory forget` expects ids of experiences, or `--run RUN`")
+    is_done = is_meant or because is not None
+    reason = because or "forgotten by hand"
     with opened_at(memory) as opened:
         withdrawal = opened.withdrawal(ids or (), run, with_descendants)
         entries = {id: opened.get(id) for id in _concerned(withdrawal)}
-        if is_meant:
+        if is_done:
             opened.forget(withdrawal, reason)
     if as_json:
         print_json(
             withdrawal.model_dump(mode="json")
-            | {"ids": list(withdrawal.ids), "is_done": is_meant, "reason": reason}
+            | {"ids": list(withdrawal.ids), "is_done": is_done, "reason": reason}
         )
         return
     show(_fates(withdrawal, entries))
     for id in withdrawal.gone:
         typer.echo(f"`{id}` is withdrawn already")
+    typer.echo(_told(withdrawal, is_done))
+
+
+def reinstate(
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="What was found right.")],
+    because: Because = "found right",
+    as_json: options.AsJson = False,
+    memory: options.MemoryPath = None,
+) -> None:
+    """Show what is suspect again: it gets the status that it had before.
+
+    Example: evokernel memory reinstate kernel-0123456789ab --because "right on all sizes"
+    """
+    with opened_at(memory) as opened:
+        found = opened.reinstate(ids, because)
+        entries = [opened.get(id) for id in dict.fromkeys(ids)]
+    if as_json:
+        print_json([tables.plain(entry) for entry in entries])
+        return
+    for entry in entries:
+        was = "again" if entry.experience.id in found else "as before: it was not suspect"
+        typer.echo(f"`{entry.experience.id}` is {entry.status} {was}")
+
+
+def _told(withdrawal: "Withdrawal", is_done: bool) -> str:
     number = counted(len(withdrawal.ids), "experience")
-    if is_meant:
-        typer.echo(f"{number} withdrawn; the journal keeps them")
-    else:
-        typer.echo(f"nothing was changed: with `--yes`, {number} would be withdrawn for good")
+    suspect = f", {len(withdrawal.suspects)} suspect" if withdrawal.suspects else ""
+    if is_done:
+        return f"{number} withdrawn{suspect}; the journal keeps them"
+    return (
+        f"nothing was changed: with `--because TEXT`, {number} would be withdrawn for good{suspect}"
+    )
 
 
 def _split(change: str) -> tuple[str, str]:
@@ -210,17 +244,20 @@ def _tell_pin(entry: Entry, as_json: bool) -> None:
 
 
 def _concerned(withdrawal: "Withdrawal") -> list[str]:
-    return [*withdrawal.named, *(child.id for child in withdrawal.led_to)]
+    led_to = (child.id for child in withdrawal.led_to)
+    return list(dict.fromkeys((*withdrawal.named, *withdrawal.same_source, *led_to)))
 
 
 def _fates(withdrawal: "Withdrawal", entries: dict[str, Entry]) -> Table:
     table = Table("experience", "status", "why", "", box=None)
     goes = set(withdrawal.ids)
     why = {id: "named" for id in withdrawal.named}
+    why |= {id: "of the same source" for id in withdrawal.same_source}
     for child in withdrawal.led_to:
         how = "made from one of these" if child.via == "parent" else "one of these was shown then"
         why[child.id] = f"{how}, {counted(child.depth, 'step')} on"
     for id, entry in entries.items():
         fate = "goes" if id in goes else "stays: pinned" if entry.is_pinned else "stays"
+        fate = "becomes suspect" if id in withdrawal.suspects else fate
         table.add_row(id, entry.status.value, why[id], fate)
     return table

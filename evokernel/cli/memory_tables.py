@@ -72,10 +72,21 @@ def facts(evidence: "Evidence", descendants: int) -> Table:
         "shown then": ", ".join(origin.context) or "nothing",
         "led to": counted(descendants, "other experience"),
     }
+    rows |= {f"it {_ASKED[a.name]}": a.in_words() for a in experience.answers}
     for stage, value in evidence.values.items():
         known = f"{value.q:+.3f} after {counted(value.visits, 'visit')}"
         rows[f"value for {stage}"] = known if value.visits else "none: not shown yet"
     return _grid(rows)
+
+
+_ASKED = {
+    "compiles": "compiles",
+    "right": "is right",
+    "contract": "kept its contract",
+    "faster": "is faster",
+    "coverage": "works by itself",
+}
+"""The five answers as claims."""
 
 
 def _speed(experience: Experience) -> str:
@@ -105,6 +116,7 @@ def ledger(evidence: "Evidence") -> Table:
     table = Table("shown in", "stage", "task", "policy", "chance", "reward", box=None)
     for showing in evidence.showings:
         reward = "none" if showing.reward is None else f"{showing.reward:+.3f}"
+        reward += "" if showing.counts else " (left out: retracted)"
         table.add_row(
             showing.step,
             showing.stage.value,

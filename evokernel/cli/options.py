@@ -166,6 +166,12 @@ TuneBudget = Annotated[
 Quick = Annotated[bool, typer.Option("--quick", help="Measure roughly, within about a second.")]
 RunsDir = Annotated[Path, typer.Option(metavar="FOLDER", help="Where run folders lie.")]
 Threads = Annotated[int, typer.Option(min=0, metavar="N", help="CPU threads; 0 is all.")]
+Force = Annotated[
+    bool,
+    typer.Option(
+        "--force", help="Run a task that fails its check all the same; the results say so."
+    ),
+]
 TaskName = Annotated[
     str, typer.Argument(metavar="TASK", help="Name of a built-in task, or path of a task file.")
 ]

@@ -109,6 +109,9 @@ class PlainView:
     def _note(self, event: Event) -> tuple[str, ...]:
         return (str(event["text"]),)
 
+    def _examined(self, event: Event) -> tuple[str, ...]:
+        return (str(event["text"]),)
+
     def _baselines(self, event: Event) -> tuple[str, ...]:
         return (baselines(self._board.baselines),)
 

@@ -46,11 +46,13 @@ def run(
     runs_dir: options.RunsDir = options.RUNS,
     threads: options.Threads = 0,
     quick: options.Quick = False,
+    force: options.Force = False,
     as_json: options.AsJsonLines = False,
 ) -> None:
     """Make one task fast, or several one after the other.
 
-    Exit code 1: no kernel passed, or a run failed. Ctrl-C leaves a run that `evokernel resume`
+    A task is checked first, as `evokernel task doctor` does; one that fails needs `--force`. Exit
+    code 1: no kernel passed, or a run failed. Ctrl-C leaves a run that `evokernel resume`
     continues.
 
     Example: evokernel run softmax my_task.py --attempts 8
@@ -68,6 +70,7 @@ def run(
             "measurement": "quick" if quick else "standard",
             "tune": options.tune_budget(no_tune, tune_budget),
         },
+        "force": force,
         **_proposer(
             model,
             {"base_url": base_url, "api_key_env": api_key_env, "timeout_s": timeout},

@@ -5,11 +5,12 @@ from pathlib import Path
 
 from rich.text import Text
 
+from evokernel.answers import BASELINES
 from evokernel.attempt import Attempt
 from evokernel.cli.board import change_of
 from evokernel.cli.wording import counted, duration, folded, milliseconds, times, with_interval
 from evokernel.record import RunRecord
-from evokernel.record.outcome import BASELINES, FASTER, SAME, SLOWER, Outcome
+from evokernel.record.outcome import FASTER, SAME, SLOWER, Outcome
 from evokernel.record.spending import spending
 
 
@@ -76,6 +77,7 @@ class Summary:
             *self._model(),
             ("run", f"{spent}; {self._reason or 'it was interrupted'}"),
             ("folder", f"{self._record.path}"),
+            *([("note", label)] if (label := self._record.header.label) else []),
         ]
         if self._best is None:
             return [*self._failures(), *ending]

@@ -13,11 +13,11 @@ from evokernel.cli.wording import counted
 from evokernel.task import Task
 
 if TYPE_CHECKING:
-    from evokernel.bench.audit import Audit
+    from evokernel.bench.examination import Examination
     from evokernel.opgraph import TensorSpec
     from evokernel.program.description import Description, WorkloadDescription
 
-app = group("List the built-in tasks, look at one, or audit it.", "evokernel task show softmax")
+app = group("List the built-in tasks, look at one, or examine it.", "evokernel task show softmax")
 
 
 @app.command("list")
@@ -62,35 +62,38 @@ def show_task(
         show(_work(workload))
 
 
-@app.command("audit")
-def audit_task(
+@app.command("doctor")
+def doctor_task(
     task: options.TaskName,
     as_json: options.AsJson = False,
     device: options.Device = "cpu",
 ) -> None:
     """Check that a task can tell a right answer from one that took no work.
 
-    Every input and weight has to change the output by more than the tolerance, no output may be
-    constant, and zeros, ones, the mean, a copy of an input and the answer to other inputs have to
-    be refused. Nothing is compiled; it takes seconds.
+    Every input, weight and operator has to change the output by more than the tolerance, no output
+    may be constant, and zeros, ones, the mean, a copy of an input and the answer to other inputs
+    have to be refused. Nothing is compiled; it takes seconds.
 
-    Exit code 1: a check failed.
+    Exit code 1: a check failed. A run on such a task asks for `--force`.
 
-    Example: evokernel task audit my_task.py
+    Example: evokernel task doctor my_task.py
     """
     found = Task.load(task, device)
-    from evokernel.bench.audit import audit
+    from evokernel.bench.checkup import keep
+    from evokernel.bench.examination import examine
+    from evokernel.config import BenchConfig
 
-    result = audit(found)
+    result = examine(found)
+    keep(result, BenchConfig().cache)
     if as_json:
         typer.echo(result.model_dump_json(indent=2))
     else:
-        _show_audit(result)
+        _show_examination(result)
     if not result.passed:
         raise typer.Exit(1)
 
 
-def _show_audit(result: "Audit") -> None:
+def _show_examination(result: "Examination") -> None:
     workloads = dict.fromkeys(check.workload for check in result.checks)
     for workload in workloads:
         table = Table(show_header=False, box=None)
@@ -105,7 +108,7 @@ def _show_audit(result: "Audit") -> None:
         show(table)
     failed = sum(not check.passed for check in result.checks)
     verdict = "nothing is wrong" if result.passed else f"{counted(failed, 'check')} failed"
-    typer.echo(f"{result.task}: {verdict}")
+    typer.echo(f"{result.task}: {verdict} ({result.seconds:.1f} s)")
 
 
 def _facts(description: "Description") -> Table:

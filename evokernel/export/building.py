@@ -73,7 +73,10 @@ def compiler() -> tuple[str, ...]:
     """
     chosen = os.environ.get("CXX", "").strip()
     for command in (chosen,) if chosen else ("g++", "clang++"):
-        words = shlex.split(command)
+        try:
+            words = shlex.split(command)
+        except ValueError:  # a quote that is not closed
+            continue
         if path := shutil.which(words[0]):
             return (path, *words[1:])
     looked = f"`$CXX` is `{chosen}`, which cannot be run" if chosen else "no `g++`, no `clang++`"

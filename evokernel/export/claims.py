@@ -1,10 +1,12 @@
 """Owns what an exported file says about itself: which kernel it holds and what was measured."""
 
+import re
 from typing import Literal
 
+from evokernel.answers import BASELINES
 from evokernel.evaluation import Evaluation, Interval
 from evokernel.frozen import Frozen
-from evokernel.record.outcome import BASELINES, Outcome
+from evokernel.record.outcome import Outcome
 from evokernel.task import Task, TaskOptions
 from evokernel.wording import milliseconds, with_interval
 
@@ -53,6 +55,8 @@ class Claims(Frozen):
     """By baseline."""
     margin: float = 0.01
     """What a win had to exceed."""
+    label: str = ""
+    """What has to be known first, such as that the task failed its check."""
 
     def sentence(self) -> str:
         """What was measured, in words."""
@@ -65,6 +69,7 @@ class Claims(Frozen):
             f"({'one process' if claim.processes == 1 else f'{claim.processes} processes'})"
             for name, claim in self.speedups.items()
         )
+        said += f" {self.label[:1].upper()}{self.label[1:]}." if self.label else ""
         return (
             f"{said} Measured on {self.processor or self.device} with torch {self.torch}: "
             f"{milliseconds(self.median_ms)} a call, {ratios}; in brackets 95 % intervals."
@@ -73,7 +78,8 @@ class Claims(Frozen):
 
 def file_name(task: str) -> str:
     """What an exported file of a task is called, so that Python can import it."""
-    return f"{''.join(c if c.isalnum() else '_' for c in task)}_kernel.py"
+    plain = re.sub(r"\W", "_", task, flags=re.ASCII)
+    return f"{'task_' * (not plain or plain[0].isdigit())}{plain}_kernel.py"
 
 
 def claims_of_run(found: Outcome) -> Claims:
@@ -97,6 +103,7 @@ def claims_of_run(found: Outcome) -> Claims:
             "torch": facts.get("torch", ""),
             "speedups": speedups,
             "margin": record.config.bench.margin,
+            "label": record.header.label,
         }
     )
 

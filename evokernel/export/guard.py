@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from evokernel.export.building import BuildError
-from evokernel.export.spec import Domain, unlike, unlike_tensor
+from evokernel.export.spec import Domain, described, unlike, unlike_tensor
 from evokernel.nested import leaves
 from evokernel.program.casting import convert
 
@@ -75,7 +75,7 @@ class Guard:
         self._parts: list[Any] = []
         self._slots: list[Slot] = []
         self._count = 0
-        self._settings: list[tuple[Any, str, Any]] = []
+        self._settings: list[tuple[Any, str, Any, Any]] = []
         self._shared: list[tuple[Slot, Slot]] = []
 
     def bind(self, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -164,9 +164,11 @@ class Guard:
                 return "parts of the module are in different modes"
             if part._forward_hooks or part._forward_pre_hooks:
                 return "a part of the module has a hook"
-        for part, name, value in self._settings:
+        for part, name, value, known in self._settings:
             now = part.__dict__.get(name)
-            if now is not value and (isinstance(value, torch.Tensor) or now != value):
+            if now is value and isinstance(value, _FIXED):
+                continue
+            if isinstance(value, torch.Tensor) or unlike(known, now, name):
                 return f"`{name}` was changed after the module was made"
         return ""
 
@@ -225,7 +227,8 @@ class Guard:
 
 
 _BUILDING = threading.RLock()
-_PLAIN = (bool, int, float, str, tuple, type(None), torch.Tensor)
+_FIXED = (bool, int, float, str, type(None), torch.Tensor)
+"""What stays what it is as long as it is the same object; a tensor's values are its own affair."""
 
 
 def _surroundings(values: tuple[Any, ...]) -> str:
@@ -246,12 +249,14 @@ def _wants_gradient(leaf: Any) -> bool:
     return isinstance(leaf, torch.Tensor) and leaf.requires_grad
 
 
-def _settings(parts: list[Any]) -> Iterator[tuple[Any, str, Any]]:
-    """Plain attributes: a kernel may have any of them compiled into it."""
+def _settings(parts: list[Any]) -> Iterator[tuple[Any, str, Any, Any]]:
+    """Plain attributes, as they are now: a kernel may have any of them compiled into it."""
     for part in parts:
         for name, value in part.__dict__.items():
-            if not name.startswith("_") and name != "training" and isinstance(value, _PLAIN):
-                yield part, name, value
+            if name.startswith("_") or name == "training":
+                continue
+            if all(isinstance(leaf, _FIXED) for _, leaf in leaves(value)):
+                yield part, name, value, described(value)
 
 
 def _walk(model: Any) -> list[Any]:

@@ -10,6 +10,7 @@ from evokernel.export.claims import Claims, claims_of_evaluation, claims_of_run
 from evokernel.export.reading import read_exported
 from evokernel.frozen import Frozen
 from evokernel.record import RunRecord
+from evokernel.record.entries import label_of
 from evokernel.record.outcome import Outcome
 from evokernel.task import Task
 
@@ -29,6 +30,8 @@ class Subject(Frozen):
     """Names of those on which it was found right."""
     exported: str = ""
     """The text of an exported file; empty for other kinds."""
+    memory: Path | None = None
+    """The memory that its run learned for; None where no run is named by its folder."""
 
 
 def of_run(folder: Path) -> Subject:
@@ -50,6 +53,7 @@ def of_run(folder: Path) -> Subject:
         candidate=found.best.proposal.candidate,
         bench=found.record.config.bench.model_copy(update={"cache": BenchConfig().cache}),
         claims=claims_of_run(found),
+        memory=found.record.memory,
         workloads=correctness.workloads if correctness else (),
     )
 
@@ -101,6 +105,7 @@ def judged(subject: Subject) -> tuple[Subject, Evaluation]:
     import platform
     from importlib.metadata import version
 
+    from evokernel.bench.checkup import checkup
     from evokernel.bench.evaluator import LocalEvaluator
 
     config = subject.bench.model_copy(update={"baselines": ("eager",)})
@@ -111,5 +116,7 @@ def judged(subject: Subject) -> tuple[Subject, Evaluation]:
         return subject, evaluation
     processor = platform.processor() or platform.machine()
     claims = claims_of_evaluation(subject.task, evaluation, processor, version("torch"))
+    failed = checkup(subject.task, config.cache).examination.failed
+    claims = claims.model_copy(update={"label": label_of(failed)})
     workloads = evaluation.correctness.workloads
     return subject.model_copy(update={"claims": claims, "workloads": workloads}), evaluation

@@ -1,4 +1,4 @@
-"""Owns `RunRecord`: the only writer of `runs/<id>/`, and the reader of what a run left there.
+"""Owns `RunRecord`: what a run writes into `runs/<id>/`, and the reader of what it left there.
 
 What a run has done is derived from the files, never from a counter beside them. `runs/README.md`
 draws the folder.
@@ -69,8 +69,11 @@ class RunRecord:
         graph: OpGraph | None = None,
         environment: dict[str, str] | None = None,
         clock: Clock | None = None,
+        task_faults: tuple[str, ...] = (),
     ) -> "RunRecord":
         """Make the folder of a new run below `config.runs`, and lock it.
+
+        `task_faults` are the checks that the task failed before the run.
 
         Raises:
             RecordError: when it cannot be written, or a start kernel cannot be read.
@@ -85,6 +88,7 @@ class RunRecord:
             harness=__version__,
             config=config,
             environment=environment or {},
+            task_faults=task_faults,
         )
         folder = Folder(config.runs / header.id)
         folder.make()
@@ -149,6 +153,11 @@ class RunRecord:
     def checkpoints(self) -> Path:
         """Where the workflow keeps its state."""
         return self.path / "checkpoints.sqlite"
+
+    @property
+    def memory(self) -> Path:
+        """Folder of the memory that the run learned for: a shared one, or its own."""
+        return self.config.memory.path or self.path / "memory"
 
     def task(self) -> Task:
         """The task as it was when the run began."""

@@ -45,6 +45,18 @@ class Header(Frozen):
     config: RunConfig
     environment: dict[str, str] = {}
     """Machine, interpreter, packages and device."""
+    task_faults: tuple[str, ...] = ()
+    """Checks of `evokernel task doctor` that the task failed, and was run all the same."""
+
+    @property
+    def label(self) -> str:
+        """What every result of this run has to carry; empty where the task passed its check."""
+        return label_of(self.task_faults)
+
+
+def label_of(task_faults: tuple[str, ...]) -> str:
+    """What results of a task carry that failed these checks; empty where there are none."""
+    return f"task failed its check: {', '.join(task_faults)}" if task_faults else ""
 
 
 class Ending(Frozen):

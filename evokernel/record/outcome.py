@@ -4,8 +4,6 @@ from evokernel.attempt import Attempt
 from evokernel.evaluation import Interval, Promotion, Speedup
 from evokernel.record import RunRecord
 
-BASELINES = {"eager": "eager", "compile": "torch.compile"}
-"""Names of the baselines as people know them."""
 FASTER, SAME, SLOWER = "faster than", "not measurably faster than", "slower than"
 
 

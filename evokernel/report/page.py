@@ -3,8 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from evokernel.answers import BASELINES, answers, memory_in_words
 from evokernel.evaluation import Interval
-from evokernel.record.outcome import BASELINES
 from evokernel.record.spending import spending
 from evokernel.report.story import Story
 from evokernel.report.weak import weaknesses
@@ -22,7 +22,10 @@ def page(story: Story, plots: tuple[str, ...]) -> str:
     parts = [
         f"# {story.task.title.rstrip('.')}: {_headline(story)}",
         _introduction(story),
+        *([f"**Its best kernel is {story.standing}.**"] if story.is_fallen else []),
+        *([f"**{label[:1].upper()}{label[1:]}.**"] if (label := story.record.header.label) else []),
         *_result(story),
+        *_answers(story),
         *([f"![Speed of each attempt over eager]({speed})"] if speed else []),
         *_history(story),
         *([f"![Which attempt was made from which]({lineage})"] if lineage else []),
@@ -87,7 +90,7 @@ def _result(story: Story) -> list[str]:
     facts = [
         ("time", f"{milliseconds(timing.median_ms)} a call, {_samples(timing.samples)}"),
         *_roofline(story),
-        *_right(story),
+        *_memory_of_a_call(story),
         *_tuned(story),
         ("kernel", f"`{story.record.path}/best/kernel.py` (attempt {best.number})"),
         ("content", f"`{evaluation.candidate}`, {best.proposal.rationale or 'no reason given'}"),
@@ -109,20 +112,23 @@ def _roofline(story: Story) -> Iterator[tuple[str, str]]:
         yield "roofline", "unknown: the task's work and traffic are not known"
 
 
-def _right(story: Story) -> Iterator[tuple[str, str]]:
+def _memory_of_a_call(story: Story) -> Iterator[tuple[str, str]]:
     best = story.outcome.best
-    assert best is not None
-    found, contract = best.evaluation.correctness, best.evaluation.contract
-    if found is not None:
-        yield (
-            "right",
-            f"{counted(found.comparisons, 'output')} compared with fp64 on "
-            f"{', '.join(found.families)} inputs of {counted(len(found.workloads), 'workload')}; "
-            f"largest error {found.worst_ratio:.3g} of what is allowed",
-        )
-    if contract is not None:
-        share = "unknown" if contract.coverage is None else f"{contract.coverage:.0%}"
-        yield "own work", f"{contract.policy}; {share} of a call inside its own kernels"
+    timing = best.evaluation.timing if best else None
+    if timing is not None and (text := memory_in_words(timing)):
+        yield "memory", text
+
+
+def _answers(story: Story) -> list[str]:
+    """The five answers about the best kernel, or about the last attempt where none passed."""
+    attempts = story.outcome.attempts
+    about = story.outcome.best or (attempts[-1] if attempts else None)
+    if about is None:
+        return []
+    rows = ((a.name, a.verdict, a.evidence) for a in answers(about.evaluation))
+    which = "the best" if about is story.outcome.best else "the last; none passed"
+    table = _table(("answer", "", "evidence"), rows, most=_MOST_EVIDENCE)
+    return [f"## Five answers about attempt {about.number} ({which})", table]
 
 
 def _tuned(story: Story) -> Iterator[tuple[str, str]]:
@@ -159,6 +165,7 @@ def _attempts(story: Story) -> list[str]:
             _time(row.median_ms),
             _ratio(row.ratio, row.processes),
             _ratio(row.compile, 1) if row.compile else "",
+            " ".join(_MARKS[a.verdict] for a in row.answers),
             "" if row.reward is None else f"{row.reward:+.2f}",
         )
         for row in story.rows
@@ -168,9 +175,13 @@ def _attempts(story: Story) -> list[str]:
         return ["## Attempts", "None is finished yet."]
     legend = (
         "`¹`: measured in one process only; the others in fresh processes. The best is in bold; "
-        "reward is what memory learned from a step."
+        "answers: compiles, right, contract, faster, coverage (y yes, n no, ? unknown, - not "
+        "asked); reward is what memory learned from a step."
     )
-    return ["## Attempts", _table((*head, "reward"), rows), legend]
+    return ["## Attempts", _table((*head, "answers", "reward"), rows), legend]
+
+
+_MARKS = {"yes": "y", "no": "n", "unknown": "?", "not asked": "-"}
 
 
 def _ratio(ratio: Interval | None, processes: int) -> str:
@@ -225,6 +236,7 @@ def _commands(story: Story) -> str:
     again += [f"--policy {config.memory.policy}"] if config.memory.path else ["--memory none"]
     again += [f"--threads {config.bench.threads}"] if config.bench.threads else []
     again += [f"--model {config.proposer}"] if config.proposer != "templates" else []
+    again += ["--force"] if config.force else []
     again += ["--quick"] if config.bench.measurement == "quick" else []
     lines = [
         "```",
@@ -267,21 +279,22 @@ def _list(lines: Iterable[str]) -> str:
     return "\n".join(f"- {_flat(line)}" for line in lines)
 
 
-def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> str:
+def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]], most: int = 160) -> str:
     lines = [head, ("---",) * len(head), *rows]
-    return "\n".join(f"| {' | '.join(map(_cell, line))} |" for line in lines)
+    cells = ([_cell(text, most) for text in line] for line in lines)
+    return "\n".join(f"| {' | '.join(line)} |" for line in cells)
 
 
 def _flat(text: str) -> str:
     return " ".join(text.split())
 
 
-def _cell(text: str) -> str:
-    """One line that cannot end its cell; long ones are cut."""
+def _cell(text: str, most: int) -> str:
+    """One line that cannot end its cell; long ones are cut, for the run folder has all of it."""
     flat = _flat(text)
-    cut = flat if len(flat) <= _MOST else f"{flat[: _MOST - 1]}…"
+    cut = flat if len(flat) <= most else f"{flat[: most - 1]}…"
     return cut.replace("|", "\\|").replace("<", "&lt;")
 
 
-_MOST = 160
-"""Letters of a cell; the run folder has all of it."""
+_MOST_EVIDENCE = 400
+"""Letters of the evidence of an answer; other cells have fewer."""

@@ -2,9 +2,11 @@
 
 from collections.abc import Iterator
 
+from evokernel.answers import Answer, answers
 from evokernel.attempt import Attempt
 from evokernel.evaluation import Interval, Status
 from evokernel.frozen import Frozen
+from evokernel.memory.standing import Standing, standing
 from evokernel.record import RunRecord
 from evokernel.record.entries import lead
 from evokernel.record.outcome import Outcome
@@ -21,6 +23,8 @@ class Row(Frozen):
     """Techniques or parameters that differ from its parent, else its techniques or its reason."""
     status: Status
     reason: str
+    answers: tuple[Answer, ...]
+    """All five."""
     median_ms: float | None
     ratio: Interval | None
     """Times faster than eager: from fresh processes where it was measured again."""
@@ -75,6 +79,10 @@ class Story:
         """Kind of the last event."""
         self.rows = tuple(self._rows())
         self.shown = tuple(self._shown())
+        against = _against(record, self.outcome)
+        self.standing = against.in_words()
+        """What memory says against the best kernel, e.g. that it was retracted; or empty."""
+        self.is_fallen = bool(against.withdrawn or against.suspect)
 
     @property
     def best(self) -> Row | None:
@@ -134,6 +142,7 @@ class Story:
             or proposal.rationale.rstrip("."),
             status=evaluation.status,
             reason=evaluation.reason,
+            answers=answers(evaluation),
             median_ms=attempt.median_ms,
             ratio=self.outcome.ratio("eager", attempt),
             processes=again.processes if again else int(first is not None),
@@ -160,6 +169,12 @@ class Story:
                 reward=_mean(had),
                 others=_mean(others),
             )
+
+
+def _against(record: RunRecord, outcome: Outcome) -> Standing:
+    if outcome.best is None:
+        return Standing()
+    return standing(record.memory, outcome.best.proposal.candidate.sha)
 
 
 def _mean(attempts: list[Attempt]) -> float | None:

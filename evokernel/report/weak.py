@@ -19,6 +19,14 @@ def weaknesses(story: Story) -> list[str]:
 
 
 def _of_the_run(story: Story) -> Iterator[str]:
+    if label := story.record.header.label:
+        yield f"**The {label}**: it may not tell a right answer from one that took no work."
+    if said := story.standing:
+        yield (
+            f"**The best kernel is {said}.**"
+            if story.is_fallen
+            else f"{said[:1].upper()}{said[1:]}."
+        )
     if not story.ending:
         yield "The run has not come to its end: what comes may change the best."
     if story.record.config.bench.measurement == "quick":
