@@ -219,6 +219,7 @@ class LocalEvaluator:
         self._say("checking the results")
         with tally.phase("verify"):
             failure = trials.before(worker) or self._reweighed(candidate, loaded, trials)
+        tally.took("first_call", worker.first_call_s)
         tally.add(correctness=trials.correctness(), log=worker.log)
         if failure is not None:
             return tally.failed(failure)

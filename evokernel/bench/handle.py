@@ -1,34 +1,36 @@
 """Owns `Worker`: the typed requests that the parent may make of one worker."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, Self, TypeVar
 
 from pydantic import ValidationError
 
 from evokernel.bench.contact import Contact
 from evokernel.bench.descendants import descendants
+from evokernel.bench.hold import Hold, Unreachable
+from evokernel.bench.identity import Anchor, edited
 from evokernel.bench.messages import (
     Batch,
-    Launch,
     Loaded,
     Outcome,
     Probe,
     Protections,
     Repetition,
-    TensorFacts,
     TimePlan,
+    Turn,
     Usage,
+    Variant,
     WorkerSpec,
 )
+from evokernel.bench.outcomes import outcome, read_out
 from evokernel.bench.procfs import forget_peak, usage_of
-from evokernel.bench.tensors import Layout, Package, pack
+from evokernel.bench.tensors import Package, pack
 from evokernel.bench.trees import BadTree
 from evokernel.bench.wire import Message
 from evokernel.errors import WorkerError
 from evokernel.evaluation import Status
 from evokernel.frozen import Frozen
-from evokernel.nested import leaves
 
 _SLACK_BYTES = 1 << 20
 _Record = TypeVar("_Record", bound=Frozen)
@@ -45,8 +47,13 @@ class Worker:
     def __init__(self, spec: WorkerSpec, contact: Contact) -> None:
         self.spec = spec
         self._contact = contact
-        self._names: set[str] = set()
+        self._addresses: dict[str, Any] = {}
+        self._anchors: list[Anchor] = []
         self._main = next(iter(self.pids), None)
+        self.first_call_s: float | None = None
+        """Wall seconds of the first `run` with the way there and back, by the parent's clock."""
+        self.hold = Hold(self._main, lambda: self.pids)
+        """Stops it, and lets it go on."""
 
     @property
     def protections(self) -> Protections:
@@ -68,6 +75,8 @@ class Worker:
         COMPILE_ERROR, COMPILE_TIMEOUT, RUNTIME_ERROR, and those of a worker that was ended.
         """
         spec = self.spec
+        if spec.role == "candidate" and not self._anchors:
+            self._anchors = [tuple(a) for a in self._ask("anchors", {})["anchors"]]
         message = {
             **{"do": "load", "source": spec.source, "class_name": spec.class_name},
             **{"role": spec.role, "seed": seed, "mode": spec.mode, "dtype": spec.dtype},
@@ -100,16 +109,16 @@ class Worker:
         """
         message = {"do": "put", "name": name, "slots": slots, "output_bytes": list(output_bytes)}
         if isinstance(args, Package):
-            self._send_package("put", message, args, deadline_s)
+            reply = self._send_package("put", message, args, deadline_s)
         else:
             with pack(list(args)) as package:
-                self._send_package("put", message, package, deadline_s)
-        self._names.add(name)
+                reply = self._send_package("put", message, package, deadline_s)
+        self._addresses[name] = reply.get("addresses")
 
     def drop(self, name: str) -> None:
         """Free an input set."""
         self._ask("drop", {"name": self._known(name)})
-        self._names.discard(name)
+        del self._addresses[name]
 
     def run(
         self,
@@ -135,7 +144,11 @@ class Worker:
         """
         wishes = {"poison": poison, "instrument": instrument, "overwrite_inputs": overwrite_inputs}
         wishes["hold"] = hold
-        return self._ask_outcome("run", {"name": self._known(name), **wishes}, deadline_s)
+        began = time.perf_counter()
+        found = self._ask_outcome("run", {"name": self._known(name), **wishes}, deadline_s)
+        if self.first_call_s is None:
+            self.first_call_s = time.perf_counter() - began
+        return found
 
     def held(self, deadline_s: float | None = None) -> Outcome:
         """What the held call returned, as it is now; it is let go."""
@@ -151,6 +164,65 @@ class Worker:
         if not isinstance(found, list) or len(found) != len(plan.variants):
             self._refuse()
         return tuple(self._parse(Repetition, item) for item in found)
+
+    def ready(self, name: str, slot: int, variant: Variant | None = None) -> None:
+        """Have a timed call prepared on a slot of an input set.
+
+        With a variant it writes the values itself; else `write` does from here.
+        """
+        told = None if variant is None else variant.model_dump()
+        self._ask("ready", {"name": self._known(name), "slot": slot, "variant": told})
+
+    def write(self, name: str, slot: int, values: Sequence[Any]) -> None:
+        """Write 1-D tensors into a slot's buffers, from outside.
+
+        Raises:
+            Unreachable: Not permitted here, as a trusted worker shows.
+        """
+        try:
+            slots = self._addresses[self._known(name)]
+            addresses = [int(address) for address in slots[slot % len(slots)]]
+            for address, flat in zip(addresses, values, strict=True):
+                self.hold.write(address, flat.data_ptr(), flat.numel() * flat.itemsize)
+        except (TypeError, ValueError, ZeroDivisionError, KeyError):
+            self._refuse()
+        except Unreachable as error:
+            self._hidden(error)
+
+    def go(self, sent: Callable[[], None], deadline_s: float | None = None) -> Message:
+        """The prepared call, timed in the worker; what it told of it.
+
+        Args:
+            sent: Called when the request is on its way.
+            deadline_s: Wall limit, seconds.
+        """
+        deadline_s = self._deadline("go", deadline_s)
+        reply, _ = self._contact.call("go", {"do": "go"}, (), deadline_s, sent)
+        return reply
+
+    def seen(self, told: Message) -> Turn:
+        """The record of a timed call; the worker is killed where it told none."""
+        return self._parse(Turn, told)
+
+    def read(self, turn: Turn) -> Outcome:
+        """The output of the turn that has just ended, out of its memory."""
+        try:
+            return read_out(self.hold, turn, self._limit)
+        except Unreachable as error:
+            self._hidden(error)
+        except BadTree as error:
+            self._contact.give_up(Status.CRASHED, f"it told of outputs that cannot be: {error}")
+
+    def edited(self) -> list[str]:
+        """Functions of the harness that are not what they were before the module was loaded."""
+        try:
+            return edited(self.hold, self._anchors)
+        except Unreachable as error:
+            self._hidden(error)
+
+    def flush(self, size: int) -> None:
+        """Have it empty the caches by going through so many bytes."""
+        self._ask("flush", {"bytes": size})
 
     def kept(self, deadline_s: float | None = None) -> Outcome:
         """Outputs of the last timed repetition or batch, for checks chosen after the fact."""
@@ -225,8 +297,8 @@ class Worker:
         self.kill()
 
     def _known(self, name: str) -> str:
-        if name not in self._names:
-            known = ", ".join(f"`{known}`" for known in sorted(self._names)) or "none"
+        if name not in self._addresses:
+            known = ", ".join(f"`{known}`" for known in sorted(self._addresses)) or "none"
             raise WorkerError(f"no input set `{name}` in this worker; it has {known}")
         return name
 
@@ -245,7 +317,7 @@ class Worker:
         try:
             with Package.receive(reply["package"], files, self._limit) as package:
                 outputs = package.value()
-                return _outcome(outputs, package.layouts, reply)
+                return outcome(outputs, package.layouts, reply)
         except (BadTree, KeyError, TypeError, ValueError, AttributeError) as error:
             self._contact.give_up(Status.CRASHED, f"it sent outputs that cannot be read: {error}")
 
@@ -260,7 +332,9 @@ class Worker:
     def _deadline(self, do: str, deadline_s: float | None) -> float:
         if deadline_s is not None:
             return deadline_s
-        waits_for_compiler = self.spec.role == "compile" and do in ("load", "run")
+        # An extension that a candidate builds itself (`load_inline`) takes a minute and more.
+        builds = self.spec.role == "compile" or "cpp_extension" in self.spec.source
+        waits_for_compiler = builds and do in ("load", "run")
         return self.spec.run_s + (self.spec.build_s if waits_for_compiler else 0.0)
 
     @property
@@ -274,22 +348,11 @@ class Worker:
         except ValidationError:
             self._refuse()
 
+    def _hidden(self, error: Unreachable) -> NoReturn:
+        """Of memory that can be reached in others it is the module's doing if it cannot in this."""
+        if self.spec.role != "candidate":
+            raise error
+        self._contact.give_up(Status.CONTRACT, f"it hid its memory from the harness: {error}")
+
     def _refuse(self) -> NoReturn:
         self._contact.give_up(Status.CRASHED, "it sent a reply that cannot be read")
-
-
-def _outcome(outputs: Any, layouts: tuple[Layout, ...], reply: Message) -> Outcome:
-    """Put together what a worker sent; where a figure can be had from the tensors, it is."""
-    paths = [path for path, leaf in leaves(outputs) if hasattr(leaf, "untyped_storage")]
-    facts = [TensorFacts.model_validate(item) for item in reply["facts"]]
-    pairs = zip(paths, layouts, facts, strict=True)
-    known = [f.model_copy(update={"path": p, "shape": layout.shape}) for p, layout, f in pairs]
-    return Outcome(
-        outputs=outputs,
-        facts=tuple(known),
-        changed_inputs=tuple(int(number) for number in reply["changed"]),
-        seconds=float(reply["seconds"]),
-        operators={str(name): int(count) for name, count in reply["operators"].items()},
-        launches=tuple(Launch(kernel=str(k), seconds=float(s)) for k, s in reply["launches"]),
-        threads_left=int(reply["left"]),
-    )

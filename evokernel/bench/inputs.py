@@ -3,6 +3,7 @@
 from typing import Any
 
 import torch
+from torch import equal
 
 from evokernel.bench.messages import Variant
 from evokernel.bench.tensors import ALIGNMENT, Package, vary
@@ -35,6 +36,11 @@ class InputSet:
                 vary(index, pristine, buffer, variant)
         return self.present(slot)
 
+    @property
+    def addresses(self) -> list[list[int]]:
+        """Where the buffers of each slot lie."""
+        return [[buffer.data_ptr() for buffer in slot] for slot in self._slots]
+
     def present(self, slot: int) -> tuple[Any, ...]:
         """The arguments with whatever values the slot has now."""
         return tuple(self._package.value(self.buffers(slot)))
@@ -42,7 +48,7 @@ class InputSet:
     def changed(self, slot: int) -> list[int]:
         """Numbers of the tensors whose bytes in the slot are no longer the pristine ones."""
         pairs = zip(self._pristine, self.buffers(slot), strict=True)
-        return [i for i, (a, b) in enumerate(pairs) if not torch.equal(_bytes(a), _bytes(b))]
+        return [i for i, (a, b) in enumerate(pairs) if not equal(_bytes(a), _bytes(b))]
 
     def overwrite(self, slot: int) -> None:
         """Fill a slot with 0xFF, which is NaN in every float type."""

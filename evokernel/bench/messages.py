@@ -181,6 +181,8 @@ class Variant(Frozen):
     sign: Literal[1, -1] = 1
     scale: float = 1.0
     offset: float = 0.0
+    roll: int = Field(default=0, ge=0)
+    """By how many places the elements of a tensor move on in memory, the last ones to its start."""
     nonnegative: tuple[int, ...] = ()
     """Tensors that must not become negative: sign is taken as 1, offset as its absolute value."""
     fixed: tuple[int, ...] = ()
@@ -217,6 +219,45 @@ class Repetition(Frozen):
     def seconds(self) -> float:
         """Wall seconds per call."""
         return self.nanoseconds / self.calls / 1e9
+
+
+class Place(Frozen):
+    """Where an output lies in the memory of the worker, as it told before it was asked to keep it.
+
+    What else is known of the tensor has the form of `TensorFacts`.
+    """
+
+    address: int = Field(ge=0)
+    """Of the first element."""
+    facts: TensorFacts
+
+
+class Turn(Frozen):
+    """One timed call as it was seen from outside."""
+
+    repetition: Repetition
+    """What the worker's own clock said."""
+    wall_s: float
+    """Seconds from sending the request to having the reply, by the parent's clock."""
+    cpu_s: float
+    """Processor seconds of all its processes meanwhile."""
+    early_s: float
+    """The same between the preparation and the call, when it has nothing to do."""
+    late_s: float
+    """The same between the turn before and the preparation, when it has nothing to do."""
+    is_held: bool = False
+    """It was stopped before and after."""
+    tree: Any = None
+    """Structure of what the call returned, see `trees`."""
+    places: tuple[Place, ...] = ()
+    """Its tensors, in order of appearance."""
+    refusal: str = ""
+    """Why it returned what cannot be described."""
+
+    @property
+    def outside_s(self) -> float:
+        """What the parent's clock saw beyond the worker's."""
+        return self.wall_s - 1e-9 * self.repetition.nanoseconds
 
 
 class Batch(Frozen):

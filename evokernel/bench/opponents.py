@@ -45,9 +45,9 @@ class Opponents:
         if self._baselines is None:
             workers = self.workers()
             session = self._session
-            flush = session.device.flush_bytes
+            stage = session.stage()
             with session.lock():
-                series = timing.measure(workers, session.oracle, session.pace, flush, session.rng)
+                series = timing.measure(workers, session.oracle, session.pace, stage, session.rng)
             self._baselines = tuple(
                 Baseline(
                     name=name,

@@ -203,7 +203,10 @@ class Oracle:
         return normal is not None and self.package(normal).bytes >= LARGE_BYTES
 
     def variant(self, label: str, slot: int = 0) -> Variant:
-        """A change of sign, scale and offset, fixed by the secret and the label."""
+        """A change of sign, scale, offset and place, fixed by the secret and the label.
+
+        Sign, scale and offset alone would let a linear task's result follow from an earlier one.
+        """
         bits = self.derive(f"variant/{label}")
         kinds = self._natures(self.timed_workload)
         negated = self._usable(self.timed_workload, "negated")
@@ -213,6 +216,7 @@ class Oracle:
             sign=1 if bits & 1 else -1,
             scale=0.5 + 1.5 * ((bits >> 1) % 1009) / 1009,
             offset=0.25 * (((bits >> 16) % 1009) / 1009 - 0.5),
+            roll=bits >> 26,
             nonnegative=keep,
             fixed=fixed if self._varies else tuple(range(len(kinds))),
         )

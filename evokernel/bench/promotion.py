@@ -241,6 +241,6 @@ def _timed(session: Session, candidate: Candidate | None) -> Iterator[Worker]:
 def _measure(
     session: Session, sides: dict[str, Worker], pace: Pace, rivals: timing.Rivals
 ) -> Series:
-    flush = session.device.flush_bytes
+    stage = session.stage()
     with session.lock():
-        return timing.measure(sides, session.oracle, pace, flush, session.rng, rivals)
+        return timing.measure(sides, session.oracle, pace, stage, session.rng, rivals)

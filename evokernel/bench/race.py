@@ -13,12 +13,9 @@ from evokernel.bench.pool import Worker
 from evokernel.bench.session import Session
 from evokernel.bench.timing import CANDIDATE, Pace, Series
 from evokernel.bench.trials import Failure
-from evokernel.bench.wallclock import ClockCheck, check_clock
+from evokernel.bench.wallclock import ClockCheck, Extra, allowed, check_clock, extra
 from evokernel.evaluation import Interval, Speedup, Status, Timing
 
-CLOCK_LIMIT, CLOCK_SLACK_S = 1.5, 1e-4
-"""The parent's wall time of a call may exceed the worker's by this factor, plus seconds. A
-repetition starts with cold caches and a batch with warm ones, so that an honest batch is faster."""
 FLOOR_LIMIT = 1.5
 """Faster than the roofline's floor by more than this is impossible; less is measured again."""
 BETWEEN = 0.005
@@ -49,18 +46,15 @@ def race(session: Session, worker: Worker, opponents: Mapping[str, Worker]) -> R
         if failure := spoiled(first, session.pace):
             return Raced(failure=failure)
         second = None
-        if _is_too_fast(session, first, 1.0 if session.pace.is_strict else FLOOR_LIMIT):
+        is_too_fast = _is_too_fast(session, first, 1.0 if session.pace.is_strict else FLOOR_LIMIT)
+        if is_too_fast:
             _look_again(session)
+        if is_too_fast or extra(first, _median(first)).is_too_much:
             second = _measure(session, worker, opponents)
         series = second or first
         kept = series.kept()
-        if failure := spoiled(series, session.pace):
-            return Raced(failure=failure)
-        if session.device.quiet and _is_too_fast(session, series, FLOOR_LIMIT):
-            return Raced(failure=_impossible(session, series), kept=kept)
-        clock = check_clock(worker, session.oracle.timed_cases()[0], _median(series))
-    if failure := wrong_clock(clock, _median(series), session.pace):
-        return Raced(failure=failure, kept=kept)
+        if failure := spoiled(series, session.pace) or _disbelieved(session, worker, series):
+            return Raced(failure=failure, kept=kept)
     found = summarise(session, [series], tuple(opponents), _notes(session, series, second))
     peak = worker.peak_bytes(session.oracle.timed_cases()[0].name)
     return Raced(timing=found.model_copy(update={"peak_bytes": peak}), kept=kept)
@@ -137,7 +131,7 @@ def _measure(session: Session, worker: Worker, opponents: Mapping[str, Worker]) 
         {CANDIDATE: worker, **opponents},
         session.oracle,
         session.pace,
-        session.device.flush_bytes,
+        session.stage(),
         session.rng,
     )
 
@@ -181,17 +175,68 @@ def _impossible(session: Session, series: Series) -> Failure:
     )
 
 
-def wrong_clock(clock: ClockCheck, seconds: float, pace: Pace) -> Failure | None:
-    """Compare the parent's wall time over a batch with what the worker's clock said."""
-    if clock.seconds <= CLOCK_LIMIT * seconds + CLOCK_SLACK_S:
+def _disbelieved(session: Session, worker: Worker, series: Series) -> Failure | None:
+    """Why the time of the last look is not believed."""
+    seconds, pace = _median(series), session.pace
+    if session.device.quiet and _is_too_fast(session, series, FLOOR_LIMIT):
+        return _impossible(session, series)
+    if failure := wrong_turns(extra(series, seconds), seconds, series.clean((CANDIDATE,)), pace):
+        return failure
+    clock = check_clock(worker, session.oracle.timed_cases()[0], seconds)
+    failure = wrong_batch(clock, seconds, pace)
+    return failure or (edited(worker) if series.is_outside else None)
+
+
+def wrong_turns(found: Extra, seconds: float, clean: int, pace: Pace) -> Failure | None:
+    """Compare the parent's clock with the worker's, turn by turn; this is the second look.
+
+    Args:
+        found: What the parent's clock saw beyond the worker's.
+        seconds: Time of one call as the worker told it.
+        clean: Blocks in which the candidate was left alone.
+        pace: How much calm is demanded.
+    """
+    if not found.is_too_much:
         return None
-    told = f"{1e3 * clock.seconds:.4g} ms a call from outside, {1e3 * seconds:.4g} ms from inside"
-    if not clock.is_disturbed:
+    told = (
+        f"{1e3 * seconds:.4g} ms a call from inside, {1e3 * found.median_s:.4g} ms more from "
+        f"outside, {1e3 * found.allowed_s:.4g} ms more are allowed"
+    )
+    return _disagreement(told, clean >= pace.least, pace)
+
+
+def wrong_batch(clock: ClockCheck, seconds: float, pace: Pace) -> Failure | None:
+    """Compare the parent's wall time over batches with what the worker's clock said."""
+    if clock.seconds <= allowed(seconds):
+        return None
+    told = (
+        f"{1e3 * clock.seconds:.4g} ms a call from outside with warm caches, "
+        f"{1e3 * seconds:.4g} ms from inside with cold ones"
+    )
+    return _disagreement(told, clock.is_sure, pace)
+
+
+def _disagreement(told: str, is_sure: bool, pace: Pace) -> Failure | None:
+    if is_sure:
         return Failure(Status.CONTRACT, f"the clocks disagree: {told}; the time is not believed")
     if not pace.is_strict:
         return None
     text = f"the machine was too busy to compare the clocks ({told})"
     return Failure(Status.INFRASTRUCTURE, text)
+
+
+def edited(worker: Worker) -> Failure | None:
+    """Whether the functions that take the time are still those of the harness.
+
+    Raises:
+        Faulted: It keeps us from looking.
+    """
+    names = worker.edited()
+    if not names:
+        return None
+    listed = ", ".join(f"`{name}`" for name in names[:3])
+    text = f"it changed {len(names)} functions of the harness in its process: {listed}"
+    return Failure(Status.CONTRACT, text)
 
 
 def _floor_ms(session: Session) -> float | None:

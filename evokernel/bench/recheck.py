@@ -105,8 +105,8 @@ class _Looks:
             session.put_timed(worker)
             sides = {CANDIDATE: worker, **others}
             with session.lock():
-                flush = session.device.flush_bytes
-                series = timing.measure(sides, session.oracle, session.pace, flush, session.rng)
+                stage = session.stage()
+                series = timing.measure(sides, session.oracle, session.pace, stage, session.rng)
             if failure := race.spoiled(series, session.pace):
                 return failure
             if failure := trials.after(worker, series.kept()):

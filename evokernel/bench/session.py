@@ -20,6 +20,7 @@ from evokernel.bench.messages import Loaded, WorkerSpec
 from evokernel.bench.oracle import BUDGET_BYTES, Case, Oracle
 from evokernel.bench.pool import Build, Worker, WorkerPool
 from evokernel.bench.reference import free_bytes
+from evokernel.bench.stage import Stage
 from evokernel.bench.timing import Pace
 from evokernel.compilers import Artefact, BuildFailure, KernelSource
 from evokernel.compilers.choice import EveryCompiler
@@ -67,6 +68,7 @@ class Session:
         self.compiler = EveryCompiler(config.cache, config.compile_s)
         self.has_looked_again = False
         """The peaks were measured again for a candidate that seemed too fast."""
+        self._stage: Stage | None = None
         self._stack = ExitStack()
         say("starting the measuring processes")
         file = () if task.path is None else (Path(task.path),)
@@ -165,6 +167,14 @@ class Session:
     def fork_reference(self, role: Literal["eager", "compile"]) -> tuple[Worker, Loaded]:
         """A fresh trusted worker with the reference loaded."""
         return self._loaded(self._spec(role, self.task.source, "Model"))
+
+    def stage(self) -> Stage:
+        """What empties caches for timed calls; begun at the first need."""
+        if self._stage is None or not self._stage.worker.is_alive:
+            self._stage = Stage.set_up(
+                self.pool, self.threads, self.device.flush_bytes, self._bytes(), self.compiler.build
+            )
+        return self._stage
 
     def put_timed(self, worker: Worker) -> None:
         """Give a worker the input sets that timed repetitions draw from."""

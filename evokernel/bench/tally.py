@@ -39,6 +39,12 @@ class Tally:
         self._parts["compiles"] = True
         self._seconds["compile"] = loaded.build_s
         self._seconds["load"] = max(0.0, seconds - loaded.build_s)
+        self._seconds["construct"] = loaded.construct_s
+
+    def took(self, part: str, seconds: float | None) -> None:
+        """What a part of a phase took; None says nothing."""
+        if seconds is not None:
+            self._seconds[part] = seconds
 
     def add(self, **parts: Any) -> None:
         """Add answers; None changes nothing."""

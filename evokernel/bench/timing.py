@@ -3,6 +3,9 @@
 A block is one repetition of each side, in random order, on one draw of the timed inputs: a set, an
 address, and a change of sign, scale and offset that no candidate can foresee. Ratios are formed
 within blocks. Disturbed repetitions are dropped; too few clean ones make no number at all.
+
+Inputs are written, caches emptied and outputs read from outside (see `stage`), and what a side does
+between its turns is counted (see `turns`).
 """
 
 from __future__ import annotations
@@ -12,16 +15,20 @@ import random
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from evokernel.bench import disturbance, statistics
 from evokernel.bench.disturbance import Disturbance, Signs
-from evokernel.bench.messages import Faulted, Outcome, Repetition, TimePlan
+from evokernel.bench.messages import Faulted, Outcome, Repetition, TimePlan, Turn, Variant
 from evokernel.bench.oracle import Case, Oracle
 from evokernel.bench.pool import Worker
+from evokernel.bench.stage import Stage, Supply, calm
+from evokernel.bench.turns import Turns
 from evokernel.errors import WorkerError
 
 CANDIDATE = "candidate"
+IDLE = "idle"
+"""The side of the calls that only show what the way there and back takes."""
 
 Rivals = Mapping[str, Sequence[str]]
 """By candidate, the sides that it is compared with."""
@@ -73,6 +80,8 @@ class Block:
     """Wall time of one call by side."""
     clean: dict[str, bool]
     """Whether the repetition was left alone, by side."""
+    turns: dict[str, Turn] = field(default_factory=dict)
+    """What was seen from outside, by side; `IDLE` too."""
 
 
 @dataclass
@@ -86,6 +95,8 @@ class Series:
     """What the machine showed in the whole section."""
     restless: Disturbance | None = None
     """What it showed when waiting for a quiet moment was given up."""
+    is_outside: bool = True
+    """Inputs were written and outputs read from outside."""
 
     def pairs(
         self, opponent: str, side: str = CANDIDATE, tolerant: bool = False
@@ -118,7 +129,7 @@ def measure(
     sides: Mapping[str, Worker],
     oracle: Oracle,
     pace: Pace,
-    flush_bytes: int,
+    stage: Stage,
     rng: random.Random,
     rivals: Rivals | None = None,
 ) -> Series:
@@ -128,7 +139,7 @@ def measure(
         sides: Workers by side; each has the oracle's timed sets put.
         oracle: Says how inputs vary, and which outputs can be checked.
         pace: How long, and how calm.
-        flush_bytes: What is read and written before each repetition to empty the caches.
+        stage: Empties the caches before each repetition, and says what the way to a call takes.
         rng: Draws order, inputs and kept outputs.
         rivals: Who is compared with whom; by default `CANDIDATE`, if it is there, with all others.
 
@@ -143,8 +154,9 @@ def measure(
     if pace.quiet_s > 0:
         series.restless = disturbance.wait_for_quiet(pace.quiet_s)
     warm_up(sides, oracle, pace, rivals)
-    section = _Section(sides, oracle, pace, flush_bytes, rng, rivals)
-    section.run(series)
+    section = _Section(sides, oracle, pace, stage, rng, rivals)
+    with calm():
+        section.run(series)
     return series
 
 
@@ -183,14 +195,18 @@ class _Section:
         sides: Mapping[str, Worker],
         oracle: Oracle,
         pace: Pace,
-        flush_bytes: int,
+        stage: Stage,
         rng: random.Random,
         rivals: Rivals,
     ) -> None:
         self._sides = sides
+        self._turns = {side: Turns(worker) for side, worker in sides.items()}
         self._oracle = oracle
         self._pace = pace
-        self._flush = flush_bytes
+        self._stage = stage
+        self._supply = Supply(oracle, stage.is_reachable)
+        self._held = self._forgotten = 0
+        self._draws = range(len(oracle.timed_cases()))
         self._rng = rng
         self._rivals = rivals
 
@@ -198,13 +214,28 @@ class _Section:
         """Add blocks until the ratios are tight or the time is up."""
         started = window = self._signs()
         fresh: list[Block] = []
-        for number in self._numbers(series):
-            fresh.append(self._block(series, number))
-            if time.monotonic() - window.clock >= WINDOW_S:
-                window = self._close_window(series, fresh, window)
+        try:
+            for number in self._numbers(series):
+                fresh.append(self._block(series, number))
+                self._forget(series, fresh)
+                if time.monotonic() - window.clock >= WINDOW_S:
+                    window = self._close_window(series, fresh, window)
+        finally:
+            for turns in self._turns.values():
+                turns.rest()
         if fresh:
             self._close_window(series, fresh, window)
         series.noise = disturbance.between(started, self._signs())
+        series.is_outside = self._supply.is_outside
+
+    def _forget(self, series: Series, fresh: list[Block]) -> None:
+        """Drop what was measured beside a side that did not rest, now that it is held."""
+        held = sum(turns.is_held for turns in self._turns.values())
+        if held > self._held:
+            self._held = held
+            self._forgotten += len(series.blocks) + len(fresh)
+            series.blocks.clear()
+            fresh.clear()
 
     def _numbers(self, series: Series) -> Iterator[int]:
         """Numbers of the blocks; ends when there is enough of them."""
@@ -213,7 +244,7 @@ class _Section:
         last = deadline + max(pace.limit_s, 2 * WINDOW_S)
         for number in itertools.count():
             yield number
-            now, done = time.monotonic(), number + 1
+            now, done = time.monotonic(), number + 1 - self._forgotten
             if self._is_tight(series, done):
                 return
             if now > deadline and self._clean(series) >= pace.least:
@@ -240,27 +271,53 @@ class _Section:
         if checkable:
             case = self._rng.choice(self._oracle.checkable(draw))
         variant = case.variant or self._oracle.variant(str(self._rng.getrandbits(62)))
+        if self._wants_new(series) and not checkable:
+            case, checkable = replace(case, variant=variant), True
         variant = variant.model_copy(update={"slot": self._rng.randrange(1 << 16)})
-        plan = TimePlan(variants=(variant,), flush_bytes=self._flush)
-        order = list(self._sides)
-        self._rng.shuffle(order)
-        seconds, clean = {}, {}
-        for side in order:
+        self._supply.make(case, variant)
+        wanted = checkable and (self._rng.random() < 0.25 or self._must_keep(series, number))
+        block = Block({}, {})
+        for side in self._rng.sample([*self._sides, IDLE], len(self._sides) + 1):
+            if side == IDLE:
+                block.turns[side] = self._stage.call()
+                continue
             with _blamed(side, self._rivals):
-                seconds[side], clean[side] = _repetition(self._sides[side], case.name, plan)
-        if checkable and (self._rng.random() < 0.25 or self._must_keep(series, number)):
-            self._keep(series, case)
-        return Block(seconds, clean)
+                self._repetition(block, side, case, variant)
+                if wanted and side in self._rivals:
+                    self._keep(series, side, case, block.turns[side])
+        return block
+
+    def _repetition(self, block: Block, side: str, case: Case, variant: Variant) -> None:
+        """Time one repetition; note whether it was left alone."""
+        turns = self._turns[side]
+        self._supply.give(turns, case, variant)
+        self._stage.flush()
+        before = disturbance.waited_seconds(turns.pids)
+        turn = turns.go()
+        waited = disturbance.waited_seconds(turns.pids) - before
+        block.turns[side] = turn
+        block.seconds[side] = turn.repetition.seconds
+        # Threads that were stopped go on where it suits the system: that they wait for each other
+        # is the doing of a side that does not rest by itself.
+        block.clean[side] = _is_clean(turn.repetition, 0.0 if turns.is_held else waited)
+
+    def _wants_new(self, series: Series) -> bool:
+        """Whether an output of values that never come again is still to be kept, where it is cheap.
+
+        Who tells by values that return which calls are checked has to be right in the others too.
+        """
+        known = [case for draw in self._draws for case in self._oracle.checkable(draw)]
+        kept = [case for outputs in series.outputs.values() for case, _ in outputs]
+        return not self._oracle.is_large and all(case in known for case in kept)
 
     def _must_keep(self, series: Series, number: int) -> bool:
         """The last block that surely comes keeps what chance has not."""
         return number >= self._pace.least - 1 and not series.outputs
 
-    def _keep(self, series: Series, case: Case) -> None:
-        for side in self._rivals:
-            outputs = series.outputs.setdefault(side, [])
-            if len(outputs) < self._pace.kept:
-                outputs.append((case, self._sides[side].kept()))
+    def _keep(self, series: Series, side: str, case: Case, turn: Turn) -> None:
+        outputs = series.outputs.setdefault(side, [])
+        if len(outputs) < self._pace.kept:
+            outputs.append((case, self._supply.take(self._turns[side], turn, case)))
 
     def _close_window(self, series: Series, fresh: list[Block], opened: Signs) -> Signs:
         """Judge the window as a whole, and move its blocks over."""
@@ -272,12 +329,13 @@ class _Section:
         )
         for block in fresh:
             flags = block.clean if is_calm else dict.fromkeys(block.clean, False)
-            series.blocks.append(Block(block.seconds, flags))
+            series.blocks.append(Block(block.seconds, flags, block.turns))
         fresh.clear()
         return now
 
     def _signs(self) -> Signs:
-        return disturbance.read(sum(worker.usage().cpu_s for worker in self._sides.values()))
+        workers = (*self._sides.values(), self._stage.worker)
+        return disturbance.read(sum(worker.usage().cpu_s for worker in workers))
 
 
 @contextmanager
@@ -289,15 +347,6 @@ def _blamed(side: str, candidates: Collection[str]) -> Iterator[None]:
         if side in candidates:
             raise
         raise WorkerError(f"`{side}`, which it is timed against, failed: {error}") from error
-
-
-def _repetition(worker: Worker, name: str, plan: TimePlan) -> tuple[float, bool]:
-    """Time one repetition; tell whether it was left alone."""
-    pids = worker.pids
-    before = disturbance.waited_seconds(pids)
-    repetition = worker.time(name, plan)[0]
-    waited = disturbance.waited_seconds(pids) - before
-    return repetition.seconds, _is_clean(repetition, waited)
 
 
 def _is_clean(repetition: Repetition, waited_s: float) -> bool:

@@ -178,9 +178,7 @@ class _Search:
         kept: list[tuple[Case, Outcome]] = []
         with device_lock(CPU, LOCK_S):
             for number in range(1, ROUNDS + 1):
-                series = timing.measure(
-                    sides, session.oracle, ROUND, session.device.flush_bytes, session.rng
-                )
+                series = timing.measure(sides, session.oracle, ROUND, session.stage(), session.rng)
                 kept += series.kept()
                 clean += series.pairs(BEST)
                 pairs += series.pairs(BEST, tolerant=True)

@@ -1,45 +1,124 @@
-"""Owns the look at a worker's time from outside: batches by the parent's clock."""
+"""Owns the comparison of a worker's own clock with the parent's: turn by turn, and over batches."""
 
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from evokernel.bench import disturbance
+from evokernel.bench import disturbance, statistics
 from evokernel.bench.oracle import Case
 from evokernel.bench.pool import Worker
+from evokernel.bench.timing import CANDIDATE, IDLE, Series
 
-BATCH_S = 0.02
+TURN_SHARE, TURN_S = 0.04, 2.5e-4
+"""What the parent's clock may see of a call beyond the worker's and beyond an idle call: share of
+the call's time, plus seconds. The way back runs through caches that the call has emptied."""
+BATCH_SHARE, BATCH_S = 1.25, 1e-4
+"""A call of a batch may take this factor of a repetition's time, plus seconds, by the parent's
+clock. A repetition starts with cold caches and a batch with warm ones, so that an honest batch is
+faster."""
+LEAST_S = 0.02
 """Shortest batch for which the parent's clock is trusted."""
-CLOCK_TRIES = 3
+TRIES = 6
+AGREE, ALIKE = 3, 1.15
+"""Undisturbed looks at a batch that accuse, and how far apart their figures may lie."""
+CHANCE = 0.01
+"""Probability with which the median may lie below its lower bound."""
+
+
+@dataclass(frozen=True)
+class Extra:
+    """What the parent's clock saw of the calls of one side beyond the worker's, in seconds."""
+
+    median_s: float
+    least_s: float
+    """Lower bound of the median, one-sided 99 %."""
+    allowed_s: float
+
+    @property
+    def is_too_much(self) -> bool:
+        """Whether it is surely more than is allowed."""
+        return self.least_s > self.allowed_s
+
+
+def extra(series: Series, seconds: float, side: str = CANDIDATE) -> Extra:
+    """Compare turn by turn, each with the idle call of its block.
+
+    Args:
+        series: What was measured; blocks in which the side was left alone count, if there are any.
+        seconds: Time of one call as the worker told it.
+        side: Whose calls.
+    """
+    blocks = [b for b in series.blocks if b.clean[side]] or series.blocks
+    found = [b.turns[side].outside_s - b.turns[IDLE].outside_s for b in blocks]
+    return Extra(
+        median_s=statistics.median(found),
+        least_s=lower_bound(found),
+        allowed_s=TURN_SHARE * seconds + TURN_S,
+    )
+
+
+def lower_bound(values: Sequence[float]) -> float:
+    """A bound below the median of where the values come from, by their order alone.
+
+    Of n values the k-th smallest lies above the median with the probability that fewer than k of n
+    fair coins show heads (the sign test; Conover, Practical Nonparametric Statistics, section 3.2).
+    With fewer than seven values it is the smallest.
+    """
+    ordered, count = sorted(values), len(values)
+    rank, chance = 0, 2.0**-count
+    while rank + 1 < count:
+        chance += math.comb(count, rank + 1) * 2.0**-count
+        if chance > CHANCE:
+            break
+        rank += 1
+    return ordered[rank]
 
 
 @dataclass(frozen=True)
 class ClockCheck:
-    """The parent's look at a batch of calls."""
+    """The parent's looks at batches of calls."""
 
     seconds: float
-    """Wall seconds per call by the parent's clock, the null call subtracted; the best of some."""
-    is_disturbed: bool
-    """The machine was busy with other things, so that the figure is no upper limit."""
+    """Wall seconds per call by the parent's clock, the null call subtracted; the best look."""
+    undisturbed: tuple[float, ...]
+    """The looks in which the machine did nothing else."""
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether enough undisturbed looks agree with each other."""
+        looks = self.undisturbed
+        return len(looks) >= AGREE and max(looks) <= ALIKE * min(looks)
+
+
+def allowed(seconds: float) -> float:
+    """What a call of a batch may take whose repetition took so many seconds."""
+    return BATCH_SHARE * seconds + BATCH_S
 
 
 def check_clock(worker: Worker, case: Case, seconds: float) -> ClockCheck:
-    """Time batches of at least `BATCH_S` from outside, against the worker's own figure.
+    """Time batches from outside, until one agrees with the worker's figure or all looks are done.
 
     Args:
         worker: The candidate's worker, warmed up.
         case: A timed set that was put.
         seconds: Time of one call as the worker told it.
     """
-    calls = max(1, min(4096, round(1.2 * BATCH_S / max(seconds, 1e-7))))
-    best, is_disturbed = float("inf"), True
-    for _ in range(CLOCK_TRIES):
+    calls = max(1, min(4096, round(1.2 * LEAST_S / max(seconds, 1e-7))))
+    best, undisturbed = float("inf"), []
+    for _ in range(TRIES):
         before = disturbance.read(worker.usage().cpu_s)
         null = worker.null_batch(calls).wall_s
         wall = worker.batch(case.name, calls).wall_s
         seen = disturbance.between(before, disturbance.read(worker.usage().cpu_s))
-        best = min(best, max(wall - null, 0.0) / calls)
-        is_disturbed = is_disturbed and seen.stalled_s + seen.stolen_s > 0.1 * wall
-        if wall < BATCH_S:
-            calls = min(65536, calls * max(2, round(1.2 * BATCH_S / max(wall, 1e-6))))
-        elif best <= seconds:
+        found = max(wall - null, 0.0) / calls
+        best = min(best, found)
+        if wall < LEAST_S:
+            calls = min(65536, calls * max(2, round(1.2 * LEAST_S / max(wall, 1e-6))))
+            continue
+        if best <= allowed(seconds):
             break
-    return ClockCheck(seconds=best, is_disturbed=is_disturbed)
+        if seen.stalled_s + seen.stolen_s <= 0.02 * wall and seen.foreign_cores <= 0.1:
+            undisturbed.append(found)
+    return ClockCheck(seconds=best, undisturbed=tuple(undisturbed))

@@ -11,10 +11,10 @@ from typing import Any, NoReturn
 
 import torch
 
-from evokernel.bench import heap, module, trees
+from evokernel.bench import heap, identity, module, places, trees
 from evokernel.bench.clock import Clock
 from evokernel.bench.inputs import InputSet
-from evokernel.bench.messages import TensorFacts, TimePlan
+from evokernel.bench.messages import TimePlan, Variant
 from evokernel.bench.module import Built, Refusal
 from evokernel.bench.tensors import Package, is_dense, ship
 from evokernel.bench.trees import BadTree
@@ -81,6 +81,11 @@ class Worker:
         answer = method(message)
         return answer if isinstance(answer, tuple) else (answer, None)
 
+    def do_anchors(self, message: Message) -> Message:
+        """Where the functions of the timed path lie; asked before any module is here."""
+        roots = (serve, _answer, Worker, Clock, InputSet, Wire, places.told, places.describe)
+        return {"anchors": identity.anchors(roots)}
+
     def do_load(self, message: Message, package: Package) -> Message:
         """Import and construct the module."""
         args, kwargs, state = package.value()
@@ -113,8 +118,8 @@ class Worker:
         """Keep an input set."""
         self.do_drop(message)
         output_bytes = tuple(message["output_bytes"])
-        self._sets[message["name"]] = InputSet(package, message["slots"], output_bytes)
-        return {}
+        made = self._sets[message["name"]] = InputSet(package, message["slots"], output_bytes)
+        return {"addresses": made.addresses}
 
     def do_drop(self, message: Message) -> Message:
         """Free an input set."""
@@ -151,6 +156,28 @@ class Worker:
         plan = TimePlan.model_validate(message["plan"])
         done = self._clock.time(self._call, self._sets[message["name"]], plan)
         return {"repetitions": [repetition.model_dump() for repetition in done]}
+
+    def do_ready(self, message: Message) -> Message:
+        """Prepare a timed call; with a variant, write its values here (see `do_go`)."""
+        inputs = self._sets[message["name"]]
+        if message["variant"] is not None:
+            inputs.arguments(message["slot"], Variant.model_validate(message["variant"]))
+        self._clock.ready(self._call, inputs, message["slot"])
+        return {}
+
+    def do_go(self, message: Message) -> Message:
+        """The prepared call, timed, on whatever the parent has written meanwhile."""
+        reply: Message = {"repetition": self._clock.go(), "refusal": ""}
+        try:
+            found, self._clock.alive = places.told(self._clock.kept, *self._clock.where)
+        except BadTree as error:
+            return reply | {"refusal": f"`forward` returned {error}"}
+        return reply | found
+
+    def do_flush(self, message: Message) -> Message:
+        """Empty the caches; asked of a worker that runs no candidate."""
+        self._clock.flush(message["bytes"])
+        return {}
 
     def do_batch(self, message: Message) -> Message:
         """Calls without a clock."""
@@ -189,9 +216,7 @@ class Worker:
 
     def do_kept(self, message: Message) -> tuple[Message, Package]:
         """Outputs of the last timed call."""
-        if self._clock.kept_from is None:
-            raise RuntimeError("nothing was timed since the last request")
-        reply, package = _collect(self._clock.kept, *self._clock.kept_from)
+        reply, package = _collect(self._clock.kept, *self._clock.where)
         nothing = {"changed": [], "seconds": 0.0, "left": 0, "operators": {}, "launches": []}
         return reply | nothing, package
 
@@ -247,7 +272,7 @@ def _collect(output: Any, inputs: InputSet, slot: int) -> tuple[Message, Package
     readable: list[torch.Tensor] = []
 
     def number(tensor: torch.Tensor) -> int | None:
-        if not is_dense(tensor):
+        if not places.is_plain(tensor) or not is_dense(tensor):
             return None
         tensors.append(tensor)
         plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
@@ -258,22 +283,9 @@ def _collect(output: Any, inputs: InputSet, slot: int) -> tuple[Message, Package
         tree = trees.encode(output, number, foreign=True)
     except BadTree as error:
         raise Refusal(Status.WRONG_STRUCTURE, f"`forward` returned {error}") from error
-    facts = [_facts(tensor, inputs, slot).model_dump() for tensor in tensors]
+    facts = [places.describe(tensor, inputs, slot) for tensor in tensors]
     package = ship(tree, readable)
     return {"package": package.message, "facts": facts}, package
-
-
-def _facts(tensor: torch.Tensor, inputs: InputSet, slot: int) -> TensorFacts:
-    return TensorFacts(
-        path="",
-        dtype=str(tensor.dtype).removeprefix("torch."),
-        shape=tuple(tensor.shape),
-        strides=tuple(tensor.stride()),
-        device=str(tensor.device),
-        type_name=trees.type_name(tensor),
-        requires_grad=tensor.requires_grad,
-        aliases=inputs.owner(tensor, slot),
-    )
 
 
 def _count_tasks() -> int:

@@ -1,0 +1,363 @@
+"""Time that a candidate cannot edit: its clock, work before and after it, the time of others."""
+
+import random
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from evokernel.bench import race, timing
+from evokernel.bench.messages import Repetition, Turn, WorkerSpec
+from evokernel.bench.oracle import Oracle
+from evokernel.bench.pool import Worker, WorkerPool
+from evokernel.bench.stage import Stage
+from evokernel.bench.timing import CANDIDATE, IDLE, Block, Pace, Series
+from evokernel.bench.wallclock import ClockCheck, Extra, allowed, extra, lower_bound
+from evokernel.compilers.cpp import CppCompiler
+from evokernel.evaluation import Status
+from evokernel.opgraph import capture
+from evokernel.task import Task
+
+TASK = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return torch.relu(x)
+
+
+def get_inputs():
+    return [torch.randn(512, 1024)]
+"""
+PACE = Pace(limit_s=0.3, least=8, tight=0.0, quiet_s=0.0, is_strict=False, kept=3, warmups=1)
+
+
+def module(forward: str, top: str = "", init: str = "pass") -> str:
+    return f"""
+import torch
+from torch import nn
+{textwrap.dedent(top)}
+
+class ModelNew(nn.Module):
+    def __init__(self):
+        super().__init__()
+{textwrap.indent(textwrap.dedent(init), " " * 8)}
+
+    def forward(self, x):
+{textwrap.indent(textwrap.dedent(forward), " " * 8)}
+"""
+
+
+LONG = """
+for _ in range(20):
+    y = torch.relu(x)
+return y
+"""
+"""Some milliseconds of work."""
+
+
+@pytest.fixture(scope="module")
+def oracle() -> Iterator[Oracle]:
+    truth = Oracle(Task.from_source(TASK, "relu").program(), seed=3)
+    truth.prepare(truth.cases(("normal", "negated")))
+    yield truth
+    truth.close()
+
+
+@pytest.fixture(scope="module")
+def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerPool]:
+    with WorkerPool(tmp_path_factory.mktemp("cache")) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def stage(pool, tmp_path_factory: pytest.TempPathFactory) -> Stage:
+    build = CppCompiler(tmp_path_factory.mktemp("stage")).build
+    return Stage.set_up(pool, threads=2, flush_bytes=8 << 20, task_bytes=4 << 20, build=build)
+
+
+@pytest.fixture
+def fork(pool, oracle, tmp_path) -> Iterator[Callable[..., Worker]]:
+    workers: list[Worker] = []
+
+    def make(source: str) -> Worker:
+        spec = WorkerSpec(role="candidate", source=source, threads=2)
+        worker = pool.fork(spec, CppCompiler(tmp_path).build)
+        workers.append(worker)
+        worker.load([], {}, seed=0)
+        for case in oracle.timed_cases():
+            worker.put(case.name, oracle.package(case), slots=2)
+        return worker
+
+    yield make
+    for worker in workers:
+        worker.kill()
+
+
+@pytest.fixture
+def measured(oracle, stage) -> Callable[..., Series]:
+    def measure(**sides: Worker) -> Series:
+        return timing.measure(sides, oracle, PACE, stage, random.Random(0))
+
+    return measure
+
+
+def seconds(series: Series) -> float:
+    return sorted(series.times(tolerant=True))[len(series.blocks) // 2]
+
+
+def wrong(series: Series, oracle: Oracle) -> set[Status]:
+    judged = [oracle.judge(case, seen, are_inputs_told=False) for case, seen in series.kept()]
+    return {found.fault.status for found in judged if found.fault}
+
+
+# The clock
+
+EDITS = {
+    "a name that the clock looks up": """
+        import evokernel.bench.clock as ours
+        real = ours.perf_counter_ns
+        ours.perf_counter_ns = lambda: real() // 2
+    """,
+    "the code of a function": """
+        import evokernel.bench.clock as ours
+        def go(self):
+            call, arguments, inputs, slot = self._next
+            self.kept, self.kept_from = call(*arguments), (inputs, slot)
+            numbers = ("nanoseconds", "calls", "involuntary", "faults", "cpu_ns")
+            return dict.fromkeys(numbers, 1)
+        ours.Clock.go.__code__ = go.__code__
+    """,
+    "a method": """
+        import evokernel.bench.worker as ours
+        real = ours.Worker.do_go
+        def do_go(self, message):
+            reply = real(self, message)
+            reply["repetition"]["nanoseconds"] //= 2
+            return reply
+        ours.Worker.do_go = do_go
+    """,
+}
+
+
+@pytest.mark.parametrize("top", EDITS.values(), ids=EDITS)
+def test_an_edited_clock_is_seen_from_outside(fork, measured, top):
+    worker = fork(module(LONG, top))
+    series = measured(candidate=worker)
+    found = extra(series, seconds(series))
+    assert found.median_s > found.allowed_s
+    assert worker.edited()
+    failure = race.edited(worker)
+    assert failure is not None
+    assert failure.status is Status.CONTRACT
+    assert "evokernel.bench" in failure.reason
+
+
+def test_the_module_time_is_not_asked(fork, measured):
+    top = """
+    import gc, resource, time
+    time.perf_counter_ns = time.perf_counter = time.monotonic = lambda: 7
+    """
+    worker = fork(module(LONG, top))
+    series = measured(candidate=worker)
+    assert seconds(series) > 1e-4
+    assert worker.edited() == []
+
+
+def test_an_honest_module_edits_nothing(fork, measured):
+    worker = fork(module(LONG))
+    series = measured(candidate=worker)
+    assert worker.edited() == []
+    assert series.is_outside
+    assert race.edited(worker) is None
+
+
+# Before the start and after the end
+
+
+def test_output_that_comes_late_is_not_there(fork, oracle, measured):
+    """A thread of its own finishes what `forward` returned; it is read while nothing runs."""
+    forward = """
+    y = torch.empty_like(x)
+    def work():
+        for _ in range(60):
+            z = torch.relu(x)
+        y.copy_(z)
+    if self.calls > 1:  # the calls that warm up are honest
+        threading.Thread(target=work).start()
+    else:
+        y = torch.relu(x)
+    self.calls += 1
+    return y
+    """
+    worker = fork(module(forward, "import threading", "self.calls = 0"))
+    assert Status.WRONG_VALUES in wrong(measured(candidate=worker), oracle)
+
+
+SPINNER = """
+import threading
+def spin():
+    while True:
+        sum(range(10_000))
+for _ in range(2):
+    threading.Thread(target=spin, daemon=True).start()
+"""
+
+
+def test_who_does_not_rest_is_held_while_others_are_timed(fork, measured):
+    restless, other = fork(module("return torch.relu(x)", SPINNER)), fork(module(LONG))
+    series = measured(candidate=restless, other=other)
+    assert all(block.turns[CANDIDATE].is_held for block in series.blocks[1:])
+    assert not any(block.turns["other"].is_held for block in series.blocks)
+    assert len(series.blocks) >= PACE.least
+
+
+def test_who_is_held_does_not_run(fork):
+    worker = fork(module("return torch.relu(x)", SPINNER))
+    worker.hold.stop()
+    time.sleep(0.1)
+    before = worker.usage().cpu_s
+    time.sleep(0.1)
+    assert worker.usage().cpu_s == before
+    worker.hold.release()
+    time.sleep(0.1)
+    assert worker.usage().cpu_s > before
+
+
+def test_who_rests_is_left_alone(fork, measured):
+    series = measured(candidate=fork(module(LONG)))
+    early = sorted(block.turns[CANDIDATE].early_s for block in series.blocks)
+    assert early[len(early) // 2] < 1e-3
+
+
+def test_a_constructor_does_not_see_the_inputs(fork, oracle, measured):
+    init = """
+    import gc
+    held = [t for t in gc.get_objects() if isinstance(t, torch.Tensor)]
+    self.seen = any(t.numel() >= 512 * 1024 for t in held)
+    """
+    worker = fork(module("return torch.relu(x) * (0 if self.seen else 1)", "", init))
+    assert not wrong(measured(candidate=worker), oracle)
+
+
+# What is made of it
+
+
+def turn(wall_s: float, inside_s: float) -> Turn:
+    repetition = Repetition(
+        nanoseconds=round(1e9 * inside_s), calls=1, involuntary=0, faults=0, cpu_ns=0
+    )
+    return Turn(repetition=repetition, wall_s=wall_s, cpu_s=0, early_s=0, late_s=0)
+
+
+def told(inside_s: float, beyond_s: float, blocks: int = 9, is_clean: bool = True) -> Series:
+    """A series whose calls the parent saw take so much longer than the worker said."""
+    return Series(
+        blocks=[
+            Block(
+                {CANDIDATE: inside_s},
+                {CANDIDATE: is_clean},
+                {
+                    CANDIDATE: turn(inside_s + beyond_s + 1e-3 + 1e-5 * number, inside_s),
+                    IDLE: turn(1e-3 + 1e-4, 1e-4),
+                },
+            )
+            for number in range(blocks)
+        ]
+    )
+
+
+def test_clocks_may_differ_by_what_is_stated_and_no_more():
+    assert not extra(told(4e-3, 2e-4), 4e-3).is_too_much
+    found = extra(told(4e-3, 4e-3), 4e-3)
+    assert found.is_too_much
+    assert found.median_s == pytest.approx(4e-3, rel=0.05)
+
+
+def test_a_lower_bound_of_the_median_by_hand():
+    assert lower_bound([3.0]) == 3.0
+    assert lower_bound([5.0, 1.0, 4.0]) == 1.0
+    # P(0 heads of 9) = 0.002, P(at most 1) = 0.0195: the smallest
+    assert lower_bound(range(1, 10)) == 1
+    # P(at most 5 heads of 20) = 0.0207, P(at most 4) = 0.0059: the fifth
+    assert lower_bound(range(1, 21)) == 5
+
+
+STRICT = Pace(limit_s=1.0, least=9, tight=0.0, quiet_s=0.0, is_strict=True, kept=2)
+
+
+@pytest.mark.parametrize(
+    ("clean", "pace", "status"),
+    [
+        (9, STRICT, Status.CONTRACT),
+        (3, STRICT, Status.INFRASTRUCTURE),
+        (3, PACE, None),
+    ],
+)
+def test_a_busy_machine_accuses_nobody(clean, pace, status):
+    failure = race.wrong_turns(Extra(1e-2, 1e-2, 1e-4), 1e-3, clean, pace)
+    assert (failure and failure.status) == status
+
+
+@pytest.mark.parametrize(
+    ("looks", "status"),
+    [
+        ((2e-2, 2.1e-2, 2e-2), Status.CONTRACT),
+        ((2e-2, 2.1e-2), Status.INFRASTRUCTURE),
+        ((2e-2, 4e-2, 2e-2), Status.INFRASTRUCTURE),
+        ((), Status.INFRASTRUCTURE),
+    ],
+)
+def test_batches_accuse_only_when_undisturbed_looks_agree(looks, status):
+    failure = race.wrong_batch(ClockCheck(2e-2, looks), 1e-3, STRICT)
+    assert failure is not None
+    assert failure.status is status
+    assert race.wrong_batch(ClockCheck(allowed(1e-2), looks), 1e-2, STRICT) is None
+
+
+# The memory floor counts what the result needs
+
+NEEDS = {
+    "a reduction writes next to nothing": (
+        "return x.sum(-1)",
+        "torch.randn(64, 1000)",
+        64 * 1000 * 4 + 64 * 4,
+    ),
+    "a part of the input": (
+        "return x[:, :10] * 2",
+        "torch.randn(64, 1000)",
+        2 * 64 * 10 * 4,
+    ),
+    "one of two inputs": (
+        "return x[0] * 2",
+        "torch.randn(2, 64, 100)",
+        2 * 64 * 100 * 4,
+    ),
+    "a broadcast input": (
+        "return x.sum(0)",
+        "torch.randn(1, 1000).expand(64, 1000)",
+        2 * 1000 * 4,
+    ),
+}
+
+
+@pytest.mark.parametrize(("body", "inputs", "most"), NEEDS.values(), ids=NEEDS)
+def test_the_floor_counts_no_more_than_is_needed(body, inputs, most):
+    source = f"""
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        {body}
+
+
+def get_inputs():
+    return [{inputs}]
+"""
+    graph = capture(Task.from_source(source, "needs").program())
+    assert 0 < graph.min_bytes <= most
