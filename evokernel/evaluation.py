@@ -116,6 +116,34 @@ class Correctness(Frozen):
     """What limits the check, e.g. a reduced workload for the fp64 reference."""
 
 
+class KernelOrigin(Frozen):
+    """One kernel that `forward` launched, and the source that it was built from."""
+
+    kernel: str
+    """Name of the function."""
+    file: str
+    """What the author calls its source, e.g. `kernel_0.cpp`."""
+    key: str
+    """Hash of source, flags and compiler: the library that ran."""
+    is_needed: bool | None = None
+    """Whether the result changes without it; None where that was not tried."""
+
+
+class LibraryTime(Frozen):
+    """Processor time of a call inside one mapped file, as sampled from outside the process."""
+
+    library: str
+    """Name of the file."""
+    owner: Literal["own", "library", "runtime", "interpreter", "made"]
+    """`own`: built by us from the candidate's source; `library`: installed code that may compute;
+    `runtime`: the C and OpenMP runtimes that kernels call; `interpreter`: Python and the way into
+    torch; `made`: machine code that came from elsewhere."""
+    share: float
+    """Share of the samples of all threads, 0..1."""
+    ms: float
+    """Milliseconds of all threads a call."""
+
+
 class Contract(Frozen):
     """Whether the candidate did the work by itself."""
 
@@ -129,6 +157,21 @@ class Contract(Frozen):
     """Kernels of its own that `forward` launched."""
     coverage: float | None = None
     """Share of device time spent in its own kernels, 0..1; None where it cannot be measured."""
+    coverage_from: Literal["samples", "launches"] | None = None
+    """`samples`: taken by the system, from outside the process; `launches`: the process's own log,
+    where sampling is not permitted."""
+    origins: tuple[KernelOrigin, ...] = ()
+    """Which source built the kernels that were launched."""
+    libraries: tuple[LibraryTime, ...] = ()
+    """Where the processor time of a call went; empty where sampling is not permitted."""
+    is_needed: bool | None = None
+    """Whether the result changes when all its kernels are deleted; None where not tried."""
+    breaches: tuple[str, ...] = ()
+    """What breaks it, a sentence each, the most telling first."""
+    notes: tuple[str, ...] = ()
+    """What limits the evidence, and what does not count as own work."""
+    hints: tuple[Diagnostic, ...] = ()
+    """Lines of the source that are worth a look; they decide nothing."""
 
 
 class Interval(Frozen):
@@ -246,6 +289,17 @@ class Profile(Frozen):
     """What it means and what to do next, a sentence each; then what the figures rest on."""
 
 
+Outcome = Literal["not judged", "compile failed", "wrong", "against the contract", "slow", "fast"]
+"""What became of a candidate, in six words that never stand for each other."""
+_OUTCOMES: dict[Status, Outcome] = {
+    Status.INFRASTRUCTURE: "not judged",
+    Status.INVALID_SOURCE: "compile failed",
+    Status.COMPILE_ERROR: "compile failed",
+    Status.COMPILE_TIMEOUT: "compile failed",
+    Status.CONTRACT: "against the contract",
+}
+
+
 class Evaluation(Frozen):
     """The verdict on one candidate: five separate answers and their evidence, never one number.
 
@@ -278,6 +332,14 @@ class Evaluation(Frozen):
     """Measurement profile."""
     seconds: dict[str, float] = {}
     """Wall seconds per phase: compile, verify, time, profile."""
+
+    @property
+    def outcome(self) -> Outcome:
+        """What it comes to, in the words in which people ask."""
+        if self.status is not Status.PASSED:
+            return _OUTCOMES.get(self.status, "wrong")
+        speedup = self.timing.against("eager") if self.timing else None
+        return "fast" if speedup and speedup.is_faster else "slow"
 
     @model_validator(mode="after")
     def _possible(self) -> Self:

@@ -1,12 +1,17 @@
 """Owns the question who did the work: the candidate's own kernels, or the library's operators.
 
-What counts is what `forward` dispatched and launched while it ran, not what its text says.
+What counts is what ran: what `forward` dispatched and launched by the worker's log, and what the
+parent saw from outside. What the text says counts nothing.
 """
 
+from __future__ import annotations
+
+from collections.abc import Iterator
 from typing import Literal
 
+from evokernel.bench.evidence import Evidence
 from evokernel.bench.messages import Outcome
-from evokernel.evaluation import Contract
+from evokernel.evaluation import Contract, KernelOrigin
 
 Policy = Literal["own_kernels_only", "library_allowed"]
 
@@ -45,33 +50,39 @@ def moving(operators: dict[str, int]) -> tuple[str, ...]:
     return tuple(sorted(name for name in operators if _base(name) in MOVEMENT))
 
 
-def judge(policy: Policy, outcome: Outcome) -> Contract:
-    """Judge one instrumented call.
+def judge(policy: Policy, outcome: Outcome, evidence: Evidence) -> Contract:
+    """Judge one instrumented call, and what was seen of the worker from outside.
 
-    Coverage is the time inside the candidate's own kernels over the time of the call. Where neither
-    a kernel of its own nor an operator of the library was seen, as with extensions that were built
-    by other means, it is unknown.
+    Args:
+        policy: Who may compute.
+        outcome: The call whose operators and launches were logged.
+        evidence: What the parent saw.
     """
     calls = computing(outcome.operators)
-    own = tuple(sorted({launch.kernel for launch in outcome.launches}))
-    inside = sum(launch.seconds for launch in outcome.launches)
-    is_seen = bool(own or calls)
-    coverage = min(1.0, inside / outcome.seconds) if is_seen and outcome.seconds > 0 else None
+    launched = tuple(sorted({launch.kernel for launch in outcome.launches}))
+    origins = tuple(_origin(name, evidence) for name in launched if name in evidence.offered)
+    own = tuple(o.kernel for o in origins if o.is_needed is not False) + evidence.extensions
+    broken = (*evidence.tampering, *_breaches(policy, outcome, calls, own, evidence))
+    coverage, source = _coverage(outcome, calls, own, evidence)
     return Contract(
         policy=policy,
-        is_kept=policy == "library_allowed" or (bool(own) and not calls),
+        is_kept=not broken,
         library_calls=calls,
         own_kernels=own,
         coverage=coverage,
+        coverage_from=source,
+        origins=origins,
+        libraries=evidence.samples.times() if evidence.samples else (),
+        is_needed=evidence.is_needed,
+        breaches=broken,
+        notes=(*evidence.notes, *_unaccounted(launched, evidence)),
+        hints=evidence.hints,
     )
 
 
 def breach(contract: Contract) -> str:
     """Say in words why a contract is not kept."""
-    if contract.library_calls:
-        shown = ", ".join(f"`{name}`" for name in contract.library_calls[:5])
-        return f"`forward` let the library compute ({shown}); the task allows own kernels only"
-    return "`forward` launched no kernel of its own; the task allows own kernels only"
+    return contract.breaches[0] if contract.breaches else ""
 
 
 FLUSHES = (
@@ -79,6 +90,65 @@ FLUSHES = (
     "results of everything that runs beside it (a fast-math flag does that)"
 )
 """Why a library that changes the whole process is refused."""
+
+
+def _breaches(
+    policy: Policy,
+    outcome: Outcome,
+    calls: tuple[str, ...],
+    own: tuple[str, ...],
+    evidence: Evidence,
+) -> Iterator[str]:
+    if policy == "library_allowed":
+        return
+    if calls:
+        shown = ", ".join(f"`{name}`" for name in calls[:5])
+        yield f"`forward` let the library compute ({shown}); the task allows own kernels only"
+    if evidence.is_needed is False:
+        yield (
+            "its kernels can be deleted without changing the result: they did not do the work; the "
+            "task allows own kernels only"
+        )
+    yield from evidence.foreign_code
+    yield from evidence.foreign_time(
+        sum(outcome.operators.values()), bool(moving(outcome.operators))
+    )
+    yield from evidence.foreign_imports
+    if not own:
+        yield "`forward` launched no kernel of its own; the task allows own kernels only"
+
+
+def _coverage(
+    outcome: Outcome, calls: tuple[str, ...], own: tuple[str, ...], evidence: Evidence
+) -> tuple[float | None, Literal["samples", "launches"] | None]:
+    """Share of the call inside the candidate's own kernels, and who says so.
+
+    By the log it is unknown where neither a kernel of its own nor an operator of the library was
+    seen, as with extensions that were built by other means.
+    """
+    if evidence.samples is not None and (seen := evidence.coverage(own)) is not None:
+        return seen, "samples"
+    counted = [launch.seconds for launch in outcome.launches if launch.kernel in own]
+    if not (counted or calls) or outcome.seconds <= 0:
+        return None, None
+    return min(1.0, sum(counted) / outcome.seconds), "launches"
+
+
+def _origin(name: str, evidence: Evidence) -> KernelOrigin:
+    handed = evidence.offered[name]
+    is_needed = evidence.needed.get(name)
+    return KernelOrigin(
+        kernel=name, file=handed.kernel.name, key=handed.artefact.key, is_needed=is_needed
+    )
+
+
+def _unaccounted(launched: tuple[str, ...], evidence: Evidence) -> Iterator[str]:
+    if strangers := [name for name in launched if name not in evidence.offered]:
+        shown = ", ".join(f"`{name}`" for name in strangers[:5])
+        yield f"its log names kernels that no built source offers ({shown}); they count for nothing"
+    if idle := [name for name in launched if evidence.needed.get(name) is False]:
+        shown = ", ".join(f"`{name}`" for name in idle[:5])
+        yield f"deleting {shown} changes no bit of the result; such kernels are not counted as own"
 
 
 def _is_harmless(name: str) -> bool:

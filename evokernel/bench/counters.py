@@ -23,15 +23,20 @@ from pathlib import Path
 SAMPLES_PER_S = 4000
 _PAGES = 16
 """Pages of the ring of one thread, a power of two: some thousand samples."""
+_HEIR_PAGES = 4
+"""Pages of the ring of one thread on one core; some hundred samples."""
 _MOST_THREADS = 64
+_MOST_RINGS = 256
+"""Rings of threads and what they start: one for each thread on each core."""
 
 # From linux/perf_event.h; the call's number from the tables of each architecture.
 _CALL = {"x86_64": 298, "aarch64": 241, "riscv64": 241, "ppc64le": 319, "s390x": 331}
 _HARDWARE, _SOFTWARE = 0, 1
 _TASK_CLOCK = 1
 _HARDWARE_EVENTS = {"cycles": 0, "instructions": 1, "cache-misses": 3}
-_SAMPLE_IP, _SAMPLE_RECORD = 1, 9
-_DISABLED, _EXCLUDE_KERNEL, _EXCLUDE_HYPERVISOR, _BY_FREQUENCY = 1 << 0, 1 << 5, 1 << 6, 1 << 10
+_SAMPLE_IP, _SAMPLE_THREAD, _SAMPLE_RECORD = 1, 2, 9
+_DISABLED, _INHERIT = 1 << 0, 1 << 1
+_EXCLUDE_KERNEL, _EXCLUDE_HYPERVISOR, _BY_FREQUENCY = 1 << 5, 1 << 6, 1 << 10
 _CLOSE_ON_EXEC = 1 << 3
 _ENABLE, _DISABLE = 0x2400, 0x2401
 _ATTR_BYTES = 112
@@ -58,21 +63,32 @@ class Seen:
     """Hardware events of all threads by name; empty where they are not permitted."""
     samples: dict[int, Counter[Place]] = field(default_factory=dict)
     """By thread, how often it was met where; empty where sampling is not permitted."""
+    elsewhere: Counter[int] = field(default_factory=Counter)
+    """With `heirs`: by process, how often others that it started meanwhile were met at work."""
     refusal: str = ""
     """Why there are no hardware counters, in words."""
 
 
 @contextmanager
-def watched(pid: int) -> Iterator[Seen]:
+def watched(pid: int, heirs: bool = False) -> Iterator[Seen]:
     """Watch all present threads of a process, as far as this system permits.
 
     Raises nothing of its own: what is not permitted is missing in what was seen.
+
+    Args:
+        pid: The process.
+        heirs: Sample threads and processes that start meanwhile, too, instead of counting hardware
+            events. Where there are too many cores for that, present threads only.
     """
     seen = Seen()
     with ExitStack() as stack:
         threads = _threads(pid)
-        events, seen.refusal = _open_counters(threads, stack)
-        rings = _open_rings(threads, stack)
+        events: list[tuple[str, int]] = []
+        if heirs:
+            rings = _open_rings(threads, stack, _cores(len(threads)))
+        else:
+            events, seen.refusal = _open_counters(threads, stack)
+            rings = _open_rings(threads, stack)
         files = [*(file for _, file in events), *(ring.file for ring in rings)]
         _switch(files, _ENABLE)
         try:
@@ -82,8 +98,19 @@ def watched(pid: int) -> Iterator[Seen]:
             for name, file in events:
                 seen.counts[name] = seen.counts.get(name, 0) + _value(file)
             maps = _code_maps(pid) if rings else ()
-            for ring in rings:
-                seen.samples[ring.thread] = Counter(_place(a, maps) for a in ring.addresses())
+            _sort(rings, pid, maps, seen)
+
+
+def _sort(rings: list[_Ring], pid: int, maps: _Maps, seen: Seen) -> None:
+    """Every thread that was watched has its counter, also one that was never met."""
+    for ring in rings:
+        found = seen.samples.setdefault(ring.thread, Counter())
+        for process, thread, address in ring.samples():
+            if process != pid:
+                seen.elsewhere[process] += 1
+                continue
+            found = seen.samples.setdefault(thread, Counter())
+            found[_place(address, maps)] += 1
 
 
 def offered() -> tuple[str, bool]:
@@ -102,8 +129,17 @@ def _threads(pid: int) -> list[int]:
     return found[:_MOST_THREADS]
 
 
-def _open(kind: int, config: int, thread: int, frequency: int = 0) -> int:
-    """A descriptor of one event of one thread, not started yet.
+def _cores(threads: int) -> tuple[int, ...]:
+    """The cores on which each thread gets a ring; -1 is one ring for all of them.
+
+    The kernel maps no ring of a thread and its heirs other than for a single core.
+    """
+    cores = tuple(range(os.cpu_count() or 1))
+    return cores if len(cores) * threads <= _MOST_RINGS else (-1,)
+
+
+def _open(kind: int, config: int, thread: int, frequency: int = 0, core: int = -1) -> int:
+    """A descriptor of one event of one thread, not started yet; its heirs' too on a given core.
 
     Raises:
         OSError: Not permitted, or not there.
@@ -113,9 +149,11 @@ def _open(kind: int, config: int, thread: int, frequency: int = 0) -> int:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     flags = _DISABLED | _EXCLUDE_KERNEL | _EXCLUDE_HYPERVISOR
     flags |= _BY_FREQUENCY if frequency else 0
-    head = (kind, _ATTR_BYTES, config, frequency, _SAMPLE_IP if frequency else 0, 0, flags)
+    flags |= _INHERIT if core >= 0 else 0
+    wanted = _SAMPLE_IP | _SAMPLE_THREAD if frequency else 0
+    head = (kind, _ATTR_BYTES, config, frequency, wanted, 0, flags)
     attributes = struct.pack("=IIQQQQQ", *head).ljust(_ATTR_BYTES, b"\0")
-    result = int(_libc.syscall(number, attributes, thread, -1, -1, _CLOSE_ON_EXEC))
+    result = int(_libc.syscall(number, attributes, thread, core, -1, _CLOSE_ON_EXEC))
     if result < 0:
         code = ctypes.get_errno()
         raise OSError(code, os.strerror(code))
@@ -147,25 +185,27 @@ def _in_words(error: OSError) -> str:
 class _Ring:
     """The samples of one thread, in memory that the kernel writes."""
 
-    def __init__(self, thread: int, stack: ExitStack) -> None:
+    def __init__(self, thread: int, stack: ExitStack, core: int = -1) -> None:
         self.thread = thread
-        self.file = _open(_SOFTWARE, _TASK_CLOCK, thread, SAMPLES_PER_S)
+        self.file = _open(_SOFTWARE, _TASK_CLOCK, thread, SAMPLES_PER_S, core)
         stack.callback(os.close, self.file)
-        self._memory = mmap.mmap(self.file, (1 + _PAGES) * mmap.PAGESIZE)
+        self._size = (_PAGES if core < 0 else _HEIR_PAGES) * mmap.PAGESIZE
+        self._memory = mmap.mmap(self.file, mmap.PAGESIZE + self._size)
         stack.callback(self._memory.close)
 
-    def addresses(self) -> list[int]:
-        """The instruction pointers that were met, oldest first; those that did not fit are lost."""
+    def samples(self) -> list[tuple[int, int, int]]:
+        """Process, thread and instruction pointer, oldest first; what did not fit is lost."""
         (head,) = struct.unpack_from("=Q", self._memory, _HEAD)
         (tail,) = struct.unpack_from("=Q", self._memory, _TAIL)
-        size = _PAGES * mmap.PAGESIZE
-        found: list[int] = []
+        size = self._size
+        found: list[tuple[int, int, int]] = []
         while tail + 8 <= head:
             kind, _, length = struct.unpack("=IHH", self._bytes(tail % size, 8))
             if length < 8:
                 break
             if kind == _SAMPLE_RECORD:
-                found += struct.unpack("=Q", self._bytes((tail + 8) % size, 8))
+                (address,) = struct.unpack("=Q", self._bytes((tail + 8) % size, 8))
+                found.append((*struct.unpack("=II", self._bytes((tail + 16) % size, 8)), address))
             tail += length
         return found
 
@@ -175,11 +215,14 @@ class _Ring:
         return self._memory[start : start + length]
 
 
-def _open_rings(threads: list[int], stack: ExitStack) -> list[_Ring]:
+def _open_rings(
+    threads: list[int], stack: ExitStack, cores: tuple[int, ...] = (-1,)
+) -> list[_Ring]:
     rings: list[_Ring] = []
     with suppress(OSError, ValueError):  # the limit on locked memory ends the list, too
         for thread in threads:
-            rings.append(_Ring(thread, stack))
+            for core in cores:
+                rings.append(_Ring(thread, stack, core))
     return rings
 
 
@@ -192,7 +235,10 @@ def _value(file: int) -> int:
     return int.from_bytes(os.read(file, 8), "little")
 
 
-def _code_maps(pid: int) -> tuple[tuple[int, int, int, str], ...]:
+_Maps = tuple[tuple[int, int, int, str], ...]
+
+
+def _code_maps(pid: int) -> _Maps:
     """Executable mappings: first and last address, offset in the file, path."""
     try:
         text = Path(f"/proc/{pid}/maps").read_text()
@@ -207,7 +253,7 @@ def _code_maps(pid: int) -> tuple[tuple[int, int, int, str], ...]:
     return tuple(found)
 
 
-def _place(address: int, maps: tuple[tuple[int, int, int, str], ...]) -> Place:
+def _place(address: int, maps: _Maps) -> Place:
     for first, last, offset, path in maps:
         if first <= address < last:
             return Place(path, address - first + offset)

@@ -19,12 +19,14 @@ from evokernel.bench import (
     probes,
     profiler,
     promotion,
+    provenance,
     silent,
     tuning,
 )
 from evokernel.bench.messages import Faulted, Loaded
 from evokernel.bench.opponents import Opponents
 from evokernel.bench.pool import Worker
+from evokernel.bench.provenance import Subject
 from evokernel.bench.race import race
 from evokernel.bench.session import Session
 from evokernel.bench.tally import Tally
@@ -33,7 +35,7 @@ from evokernel.bench.tries import KnownTries
 from evokernel.compilers.cpp import CppCompiler
 from evokernel.config import BenchConfig
 from evokernel.errors import ConfigError, WorkerError
-from evokernel.evaluation import Evaluation, Promotion, Status
+from evokernel.evaluation import Contract, Evaluation, Promotion, Status
 from evokernel.task import Task
 from evokernel.tuning import Space, Tuning
 
@@ -223,11 +225,14 @@ class LocalEvaluator:
         tally.add(correctness=trials.correctness(), log=worker.log)
         if failure is not None:
             return tally.failed(failure)
-        kept, failure = trials.provenance(session.contract, loaded.denormals_kept)
+        self._say("looking at who did the work")
+        with tally.phase("contract"):
+            subject = Subject.of(session, candidate, worker, loaded, trials)
+            kept, failure = provenance.examine(subject)
         tally.add(contract=kept)
         if failure is not None:
             return tally.failed(failure)
-        return self._time(worker, opponents, trials, tally)
+        return self._time(subject, kept, opponents, trials, tally)
 
     def _reweighed(self, candidate: Candidate, loaded: Loaded, trials: Trials) -> Failure | None:
         """Try it with other values for constant weights, in a process of its own."""
@@ -242,9 +247,14 @@ class LocalEvaluator:
             return trials.with_other_weights(worker, session.reweighed)
 
     def _time(
-        self, worker: Worker, opponents: Opponents, trials: Trials, tally: Tally
+        self,
+        subject: Subject,
+        kept: Contract,
+        opponents: Opponents,
+        trials: Trials,
+        tally: Tally,
     ) -> Evaluation:
-        session = self._ready()[0]
+        session, worker = subject.session, subject.worker
         with tally.phase("time"):
             others = opponents.workers()
             session.put_timed(worker)
@@ -253,7 +263,11 @@ class LocalEvaluator:
             return tally.failed(raced.failure)
         self._say("checking the results again")
         with tally.phase("verify"):
-            failure = trials.after(worker, raced.kept) or raced.failure
+            failure = trials.after(worker, raced.kept)
+            if failure is None:
+                kept, failure = provenance.again(subject, kept)
+                tally.add(contract=kept)
+            failure = failure or raced.failure
         tally.add(correctness=trials.correctness(), log=worker.log)
         if failure is not None:
             return tally.failed(failure)

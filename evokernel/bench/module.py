@@ -3,6 +3,7 @@
 import inspect
 import linecache
 import random
+import re
 import sys
 import time
 import traceback
@@ -23,8 +24,20 @@ from evokernel.program import convert
 FILE = "candidate.py"
 """What tracebacks call the module's text, whoever wrote it."""
 _NAME = "evokernel_candidate"
+_OTHER_NAME = "Model"
 _TAIL = 4000  # characters of a traceback that are passed on
 _ALLOCATOR = "DefaultCPUAllocator"  # torch's word for a CPU allocation that failed
+_EXTENSION = "Error building extension"  # torch's words for one of `load_inline`
+_COMPILER = re.compile(r"^(\S+\.\w+):(\d+):(\d+): (?:fatal )?(error|warning): (.+)$", re.MULTILINE)
+_MOST_DIAGNOSTICS = 20
+_FOR_GPUS = frozenset({"triton", "cupy", "cuda", "cutlass", "pycuda", "tilelang"})
+_NO_GPU = re.compile(
+    r"not compiled with CUDA|NVIDIA driver|no CUDA|CUDA driver|CUDA_HOME|active drivers|No HIP GPUs"
+    r"|CUDA is not available"
+)
+
+
+_LACKING = "it needs a GPU and its software, which are not here, so that it was not judged: "
 
 
 class Refusal(Exception):
@@ -66,7 +79,7 @@ def build(
         Exception: Whatever the text itself raises.
     """
     start = time.perf_counter()
-    made = getattr(_import(source), class_name, None)
+    made = _chosen(_import(source), class_name)
     imported = time.perf_counter()
     if not isinstance(made, type) or not issubclass(made, torch.nn.Module):
         what = "no class" if made is None else "no `torch.nn.Module`"
@@ -79,6 +92,12 @@ def build(
     origin = "absent" if state is None else _take_over(model, state)
     model.train(mode == "train")
     return Built(model, origin, imported - start, time.perf_counter() - imported)
+
+
+def _chosen(module: ModuleType, class_name: str) -> Any:
+    """The class that is asked for; `Model` where a candidate calls its own so."""
+    made = getattr(module, class_name, None)
+    return getattr(module, _OTHER_NAME, None) if made is None else made
 
 
 def set_seed(seed: int) -> None:
@@ -102,10 +121,37 @@ def describe(error: BaseException) -> tuple[Status, str, tuple[Diagnostic, ...],
     if isinstance(error, BuildError):
         status = Status.COMPILE_TIMEOUT if error.timed_out else Status.COMPILE_ERROR
         return status, f"`{error.name}` does not build", error.diagnostics, log
-    text = f"{type(error).__name__}: {error}"[:500]
+    if isinstance(error, RuntimeError) and str(error).startswith(_EXTENSION):
+        return _extension(str(error))
+    text = f"{_missing(error)}{type(error).__name__}: {error}"[:500]
     if _is_out_of_memory(error):
         return Status.OUT_OF_MEMORY, text, _position(error, text), log
     return Status.RUNTIME_ERROR, text, _position(error, text), log
+
+
+def _extension(text: str) -> tuple[Status, str, tuple[Diagnostic, ...], str]:
+    """An extension that the module builds itself does not build."""
+    found = tuple(
+        Diagnostic(
+            severity="error" if kind == "error" else "warning",
+            message=message,
+            file=Path(file).name,
+            line=int(line),
+            column=int(column),
+        )
+        for file, line, column, kind, message in _COMPILER.findall(text)[:_MOST_DIAGNOSTICS]
+    )
+    reason = text.partition("\n")[0].partition(":")[0][:200]
+    return Status.COMPILE_ERROR, f"{reason}: it does not build", found, text[-_TAIL:]
+
+
+def _missing(error: BaseException) -> str:
+    """What this machine lacks, which is no fault of the module; empty where that is nothing."""
+    is_absent = isinstance(error, ModuleNotFoundError)
+    package = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
+    if (is_absent and package in _FOR_GPUS) or _NO_GPU.search(str(error)):
+        return _LACKING
+    return ""
 
 
 def listen_to(broker: Any) -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from evokernel.attempt import Candidate
-from evokernel.bench import Say, race, silent, timing
+from evokernel.bench import Say, provenance, race, silent, timing
 from evokernel.bench.messages import Faulted
 from evokernel.bench.opponents import Opponents
 from evokernel.bench.oracle import Case
 from evokernel.bench.promotion import PROCESSES, SPARE
+from evokernel.bench.provenance import Subject
 from evokernel.bench.session import Session
 from evokernel.bench.timing import CANDIDATE, Series
 from evokernel.bench.trials import Failure, Trials
@@ -99,8 +100,11 @@ class _Looks:
             trials = self._trials(number)
             if failure := trials.before(worker):
                 return failure
-            if self._contract is None and (failure := self._judge(trials, loaded.denormals_kept)):
-                return failure
+            if self._contract is None:
+                subject = Subject.of(session, candidate, worker, loaded, trials)
+                self._contract, failure = provenance.examine(subject)
+                if failure:
+                    return failure
             others = self._opponents.workers()
             session.put_timed(worker)
             sides = {CANDIDATE: worker, **others}
@@ -121,11 +125,6 @@ class _Looks:
         normal = self._session.cases[0]
         fresh = (Case(normal.workload, "normal", draw=2 + number),)
         return Trials(self._session.oracle, fresh, repeats=1)
-
-    def _judge(self, trials: Trials, denormals_kept: bool) -> Failure | None:
-        policy = self._session.contract
-        self._contract, failure = trials.provenance(policy, denormals_kept)
-        return failure
 
     def _timing(self, series: Sequence[Series]) -> Timing:
         return race.summarise(self._session, series, tuple(self._opponents.workers()), ())

@@ -10,12 +10,14 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
+from weakref import WeakKeyDictionary
 
 from evokernel.attempt import Candidate
 from evokernel.bench import Say, silent, timing
 from evokernel.bench import device as devices
 from evokernel.bench.device import CPU, DeviceFacts
 from evokernel.bench.disturbance import device_lock
+from evokernel.bench.evidence import Handed
 from evokernel.bench.messages import Loaded, WorkerSpec
 from evokernel.bench.oracle import BUDGET_BYTES, Case, Oracle
 from evokernel.bench.pool import Build, Worker, WorkerPool
@@ -69,6 +71,7 @@ class Session:
         self.has_looked_again = False
         """The peaks were measured again for a candidate that seemed too fast."""
         self._stage: Stage | None = None
+        self._handed: WeakKeyDictionary[Worker, list[Handed]] = WeakKeyDictionary()
         self._stack = ExitStack()
         say("starting the measuring processes")
         file = () if task.path is None else (Path(task.path),)
@@ -143,6 +146,8 @@ class Session:
         candidate: Candidate,
         built: Callable[[Artefact], None] | None = None,
         oracle: Oracle | None = None,
+        hand: Callable[[KernelSource, Artefact], Artefact] | None = None,
+        deadline_s: float | None = None,
     ) -> tuple[Worker, Loaded]:
         """A fresh worker with the candidate loaded.
 
@@ -150,19 +155,31 @@ class Session:
             candidate: What it imports.
             built: Told of every kernel that it asked for and got.
             oracle: Whose weights it gets; the session's by default.
+            hand: Names what it is given instead of a kernel that was built for it.
+            deadline_s: Wall limit of the loading, seconds.
 
         Raises:
             Faulted: It cannot be imported, built or constructed; the worker is gone.
         """
+        handed: list[Handed] = []
 
         def build(kernel: KernelSource) -> Artefact | BuildFailure:
             answer = self.compiler.build(kernel)
-            if built is not None and isinstance(answer, Artefact):
+            if not isinstance(answer, Artefact):
+                return answer
+            if built is not None:
                 built(answer)
-            return answer
+            handed.append(Handed(kernel, answer))
+            return hand(kernel, answer) if hand is not None else answer
 
         spec = self._spec("candidate", candidate.source, "ModelNew")
-        return self._loaded(spec, build, oracle)
+        worker, loaded = self._loaded(spec, build, oracle, deadline_s)
+        self._handed[worker] = handed
+        return worker, loaded
+
+    def handed(self, worker: Worker) -> tuple[Handed, ...]:
+        """The kernels that were built for a candidate's worker so far."""
+        return tuple(self._handed.get(worker, ()))
 
     def fork_reference(self, role: Literal["eager", "compile"]) -> tuple[Worker, Loaded]:
         """A fresh trusted worker with the reference loaded."""
@@ -222,7 +239,11 @@ class Session:
         )
 
     def _loaded(
-        self, spec: WorkerSpec, build: Build | None = None, oracle: Oracle | None = None
+        self,
+        spec: WorkerSpec,
+        build: Build | None = None,
+        oracle: Oracle | None = None,
+        deadline_s: float | None = None,
     ) -> tuple[Worker, Loaded]:
         oracle = oracle or self.oracle
         worker = self.pool.fork(spec, build or self.compiler.build)
@@ -232,6 +253,7 @@ class Session:
                 oracle.init_kwargs,
                 seed=oracle.reference.weights_seed,
                 state=oracle.reference.state,
+                deadline_s=deadline_s,
             )
         except BaseException:
             worker.kill()

@@ -6,12 +6,12 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from evokernel.bench import contract, correctness
+from evokernel.bench import correctness
 from evokernel.bench.judgement import Judgement, check_inputs
 from evokernel.bench.messages import Outcome
 from evokernel.bench.oracle import Case, Oracle
 from evokernel.bench.pool import Worker
-from evokernel.evaluation import Contract, Correctness, Mismatch, Status
+from evokernel.evaluation import Correctness, Mismatch, Status
 
 REPEATS = 2
 """More calls on the same bits, which must give the same bits as the first two."""
@@ -92,21 +92,6 @@ class Trials:
             if failure is not None:
                 return Failure(failure.status, f"after it had been timed, {failure.reason}")
         return None
-
-    def provenance(
-        self, policy: contract.Policy, denormals_kept: bool
-    ) -> tuple[Contract, Failure | None]:
-        """Who did the work, and whether that or something else than numbers forbids it.
-
-        Args:
-            policy: Who may compute.
-            denormals_kept: Whether loading it left the processor's floating-point state alone.
-        """
-        assert self.instrumented is not None, "`before` has not passed"
-        found = contract.judge(policy, self.instrumented)
-        if not found.is_kept:
-            return found, Failure(Status.CONTRACT, contract.breach(found))
-        return found, None if denormals_kept else Failure(Status.CONTRACT, contract.FLUSHES)
 
     def correctness(self) -> Correctness:
         """What has been found so far."""

@@ -12,12 +12,13 @@ from __future__ import annotations
 import time
 
 from evokernel.attempt import Backend, Candidate
-from evokernel.bench import Heard, statistics, timing
+from evokernel.bench import Heard, provenance, statistics, timing
 from evokernel.bench.device import CPU
 from evokernel.bench.disturbance import device_lock
 from evokernel.bench.messages import Faulted, Loaded, Outcome
 from evokernel.bench.oracle import Case
 from evokernel.bench.pool import Worker
+from evokernel.bench.provenance import Subject
 from evokernel.bench.race import BETWEEN
 from evokernel.bench.session import LOCK_S, Session
 from evokernel.bench.timing import CANDIDATE, Pace
@@ -152,7 +153,9 @@ class _Search:
         ratio: Interval | None = None
         failure = trials.before(worker)
         if failure is None:
-            _, failure = trials.provenance(session.contract, loaded.denormals_kept)
+            candidate = Candidate(source=worker.spec.source, backend=self._backend)
+            subject = Subject.of(session, candidate, worker, loaded, trials)
+            _, failure = provenance.examine(subject, thorough=False)
         if failure is None:
             session.put_timed(worker)
             ratio, failure = self._raced(worker, trials) if self.best else (None, None)

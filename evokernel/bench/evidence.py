@@ -1,0 +1,250 @@
+"""Owns what is concluded from the outside look at a worker: whose code ran there, and how long.
+
+Nothing here rests on what the worker says of itself.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from evokernel.bench.counters import Place
+from evokernel.bench.mappings import SHARED_MEMORY, Mapping, code_of, owner_of, trusted_folders
+from evokernel.bench.sampling import Samples, name_of
+from evokernel.bench.symbols import in_words
+from evokernel.compilers import Artefact, KernelSource, elf
+from evokernel.compilers.elf import BadLibrary
+from evokernel.evaluation import Diagnostic
+
+LIBRARY_SHARE = 0.10
+"""Share of a thread's samples that other libraries may have under `own_kernels_only`, and"""
+LIBRARY_S, OPERATOR_S = 25e-6, 5e-6
+"""seconds a call that they may take at any share, and as much again for each operator that
+allocates or makes a view: measured, `torch.empty` and a view take 1-3 us each."""
+MOST_OPERATORS = 20
+"""Of these; the worker's own log counts them."""
+MADE_SHARE = 0.02
+"""Share of the samples in machine code of unknown origin, or in other processes."""
+LEAST_SAMPLES = 6
+"""Samples that are evidence of anything."""
+CLOSURE_BYTES = 64 << 10
+"""Executable memory that callbacks of `ctypes` may take: libffi writes some bytes for each."""
+
+_MOVES = re.compile(r"copy|fill|memset|memcpy|clone|contiguous|convert|transpose|permute")
+_HANDLES = re.compile(
+    r"_ops\d|RecordFunction|RecordScope|StepCallbacks|TensorMaker|TensorImpl|StorageImpl|Dispatch"
+    r"|empty_|as_view|autograd|ADInplaceOrView"
+)
+"""Functions that make, find and pass on tensors."""
+_COMPUTES_TOO = re.compile(
+    r"(?<!copy_)(?<!fill_)(?<!transpose_)kernel(?!_functor)|copysign|copy_if|index_|masked_"
+    r"|(?<!fb)gemm|conv_|convolution|mkl_|dnnl|norm|softmax|reduc(?!ed_float)|sum_|scatter"
+)
+_REACHES_OUT = re.compile(
+    r"dl(open|mopen|sym|vsym)|v?fork|clone3?|f?exec(v|l|ve|le|vp|lp|vpe|veat)|posix_spawnp?|system"
+    r"|popen|ptrace|process_vm_(readv|writev)|(pkey_)?mprotect|memfd_create|shm_open|socket|connect"
+)
+_COMPUTES = re.compile(
+    r"_ZNK?(2at|3c10|5torch|4dnnl)\w*|(cblas|dnnl|mkl|openblas|LAPACKE|aoti_torch)_\w+|Py[A-Z_]\w+"
+    r"|[sdcz](gemm|gemv|axpy|dot|ger|trsm|syrk)_?|vm[sd]\w+|v[sd](Exp|Ln|Tanh|Erf|Add|Mul|Div)"
+)
+
+
+@dataclass(frozen=True)
+class Handed:
+    """A kernel that the parent built for a candidate."""
+
+    kernel: KernelSource
+    artefact: Artefact
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the parent knows of how one candidate came to its results."""
+
+    handed: tuple[Handed, ...] = ()
+    """What it asked for and got."""
+    code: tuple[Mapping, ...] | None = None
+    """Its executable memory; None where it cannot be looked at."""
+    samples: Samples | None = None
+    """Where its time goes; None where that is not permitted."""
+    extension_files: tuple[str, ...] = ()
+    """Libraries that it built itself, from its own source."""
+    is_needed: bool | None = None
+    """Whether the result changes without any of its kernels."""
+    needed: dict[str, bool] = field(default_factory=dict)
+    """The same for single functions, as far as that was tried."""
+    notes: tuple[str, ...] = ()
+    hints: tuple[Diagnostic, ...] = ()
+
+    @cached_property
+    def offered(self) -> dict[str, Handed]:
+        """Every function that the libraries built for it offer."""
+        return {
+            function.name: handed
+            for handed in self.handed
+            if (library := _read(handed)) is not None
+            for function in library.functions
+        }
+
+    @property
+    def extensions(self) -> tuple[str, ...]:
+        """Names of the extensions that it built, which count as own kernels."""
+        return tuple(name_of(file) for file in self.extension_files)
+
+    @property
+    def tampering(self) -> Iterator[str]:
+        """What no policy allows: code of others that was rewritten in memory."""
+        written = {m.path: m.written for m in self.code or () if m.path and m.written}
+        if written:
+            # A library may relocate its code when it is loaded; then it does so here, too.
+            usual = {mapping.path for mapping in code_of(os.getpid()) or () if mapping.written}
+            for path in sorted(written.keys() - usual):
+                if self._owner(path) != "made":
+                    size = f"{written[path] >> 10} KiB of pages"
+                    yield f"it rewrote code of `{name_of(path)}` in memory ({size})"
+
+    @property
+    def foreign_code(self) -> Iterator[str]:
+        """Machine code in its process that nobody built from its source."""
+        if self.code is None:
+            return
+        made = [m for m in self.code if self._owner(m.path) == "made"]
+        for path in sorted({mapping.path for mapping in made if mapping.path}):
+            if path.startswith(SHARED_MEMORY):
+                yield "it runs machine code made at run time, in memory that no file backs"
+            else:
+                name = name_of(path)
+                yield f"it loaded machine code that was not built from its source: `{name}`"
+        loose = sum(mapping.size for mapping in made if not mapping.path)
+        if loose > CLOSURE_BYTES:
+            yield f"it runs {loose >> 10} KiB of machine code made at run time"
+
+    def foreign_time(self, operators: int, moves: bool) -> Iterator[str]:
+        """Computing of others, by the samples.
+
+        Args:
+            operators: Torch operators that a call dispatches.
+            moves: Some of them move data.
+        """
+        if self.samples is None:
+            return
+        allowed_s = LIBRARY_S + OPERATOR_S * min(operators, MOST_OPERATORS)
+        for file in self._files("made"):
+            if (share := self._share(file, self._count(file))) > MADE_SHARE:
+                yield f"{share:.0%} of its time passes in `{name_of(file)}`, made at run time"
+        for file in self._files("library"):
+            yield from self._library(file, allowed_s, moves)
+        others = self.samples.elsewhere
+        if others >= LEAST_SAMPLES and others > MADE_SHARE * (self.samples.total + others):
+            share = others / (self.samples.total + others)
+            yield f"other processes that it started do {share:.0%} of the work"
+
+    @property
+    def foreign_imports(self) -> Iterator[str]:
+        """Functions that its libraries take from others, and no kernel needs."""
+        for handed in self.handed:
+            library = _read(handed)
+            for name in library.imports if library else ():
+                if _REACHES_OUT.fullmatch(name) or _COMPUTES.fullmatch(name):
+                    shown = in_words(name)
+                    yield f"`{handed.kernel.name}` calls `{shown}`, which leads out of the kernel"
+
+    def coverage(self, own: tuple[str, ...]) -> float | None:
+        """Share of the call in its own kernels; 0 where none of them counts as such."""
+        if self.samples is None:
+            return None
+        idle = frozenset(name for name, is_needed in self.needed.items() if not is_needed)
+        found = self.samples.coverage(idle)
+        return found if found is None or own else 0.0
+
+    def _owner(self, path: str) -> str:
+        return owner_of(path, self._built, trusted_folders())
+
+    @cached_property
+    def _built(self) -> frozenset[str]:
+        return built_files(self.handed, self.extension_files)
+
+    def _files(self, owner: str) -> list[str]:
+        """Files in which it was met, by owner."""
+        if self.samples is None:
+            return []
+        seen = {place.file for places in self.samples.threads.values() for place in places}
+        return sorted(file for file in seen if self._owner(file) == owner)
+
+    def _count(self, file: str) -> int:
+        assert self.samples is not None
+        return sum(_within(places, file) for places in self.samples.threads.values())
+
+    def _share(self, file: str, counted: float) -> float:
+        """The largest share that a file has of a thread's samples, `counted` of all being counted.
+
+        Of a thread, since one that does nothing else must not hide behind many others.
+        """
+        assert self.samples is not None
+        count = self._count(file)
+        if counted < LEAST_SAMPLES:
+            return 0.0
+        shares = [
+            _within(places, file) / total
+            for places in self.samples.by_thread
+            if (total := places.total()) >= LEAST_SAMPLES
+        ]
+        return max(shares, default=0.0) * counted / count
+
+    def _library(self, file: str, allowed_s: float, moves: bool) -> Iterator[str]:
+        assert self.samples is not None
+        counted = float(self._count(file))
+        name = ""
+        if self._is_too_much(file, counted, allowed_s):
+            functions = self.samples.functions(file)
+            counted = sum(n for f, n in functions.items() if not _only_moves(f, moves))
+            known = [f for f, _ in functions.most_common() if f and not _only_moves(f, moves)]
+            name = f", most of it in `{_brief(known[0])}`" if known else ""
+        if self._is_too_much(file, counted, allowed_s):
+            share = self._share(file, counted)
+            yield (
+                f"it let another library compute: {share:.0%} of its time passes in "
+                f"`{name_of(file)}`{name}; the task allows own kernels only"
+            )
+
+    def _is_too_much(self, file: str, counted: float, allowed_s: float) -> bool:
+        assert self.samples is not None
+        return (
+            self._share(file, counted) > LIBRARY_SHARE and self.samples.seconds(counted) > allowed_s
+        )
+
+
+def built_files(handed: tuple[Handed, ...], extensions: tuple[str, ...]) -> frozenset[str]:
+    """Files whose code counts as the candidate's own."""
+    paths = (Path(one.artefact.path).resolve() for one in handed)
+    return frozenset((*map(str, paths), *extensions))
+
+
+def _read(handed: Handed) -> elf.Library | None:
+    try:
+        return elf.read(Path(handed.artefact.path))
+    except BadLibrary:
+        return None
+
+
+def _within(places: Counter[Place], file: str) -> int:
+    return sum(count for place, count in places.items() if place.file == file)
+
+
+def _only_moves(function: str, moves: bool) -> bool:
+    """Whether a function only handles, copies or fills; without a name, whether data were moved."""
+    if not function:
+        return moves
+    return bool(_MOVES.search(function) or _HANDLES.search(function)) and not _COMPUTES_TOO.search(
+        function
+    )
+
+
+def _brief(symbol: str) -> str:
+    return "::".join(in_words(symbol).split("::")[:4])
