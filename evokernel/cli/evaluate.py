@@ -14,7 +14,7 @@ from evokernel.cli import options
 from evokernel.cli.wording import counted, folded, milliseconds
 from evokernel.config import BenchConfig
 from evokernel.errors import ConfigError
-from evokernel.evaluation import Evaluation, Speedup, Status
+from evokernel.evaluation import Contract, Evaluation, Outcome, Speedup, Status
 from evokernel.frozen import Frozen
 from evokernel.record.entries import label_of
 from evokernel.task import Task
@@ -33,6 +33,8 @@ class Report(Frozen):
     """Name of the task."""
     candidate: str
     """Path of the candidate."""
+    outcome: Outcome
+    """What the evaluation comes to, in one of six words."""
     answers: tuple[Answer, ...]
     """Compiles, right, contract, faster, coverage; each with its evidence."""
     evaluation: Evaluation
@@ -114,6 +116,7 @@ def _judge(path: Path, source: str, task: Task, config: BenchConfig) -> Report:
         return Report(
             task=task.name,
             candidate=str(path),
+            outcome=evaluation.outcome,
             answers=answers(evaluation),
             evaluation=evaluation,
             baselines=evaluator.baselines() if is_passed else (),
@@ -166,6 +169,8 @@ def _show(report: Report) -> None:
     evaluation = report.evaluation
     passed = evaluation.status is Status.PASSED
     headline = f"{report.candidate} on {report.task}: {evaluation.status.value}"
+    if evaluation.outcome != evaluation.status.value:
+        headline += f" ({evaluation.outcome})"
     text.append(folded(headline, width) + "\n", "bold green" if passed else "bold red")
     if evaluation.reason:
         text.append(folded(evaluation.reason, width, 2) + "\n")
@@ -204,6 +209,25 @@ def _answer(answer: Answer, evaluation: Evaluation) -> list[tuple[str, str]]:
     if answer.name == "faster" and timing is not None:
         lines += [("", _opponent(speedup)) for speedup in timing.speedups]
         lines.append(("", "in brackets: 95 % interval of alternating measurements"))
+    if evaluation.contract is not None:
+        lines += [("", line) for line in _evidence(answer, evaluation.contract)]
+    return lines
+
+
+def _evidence(answer: Answer, found: Contract) -> list[str]:
+    """Who did the work, beside the answers on contract and coverage."""
+    lines: list[str] = []
+    if answer.name == "contract":
+        lines += found.breaches[1:]
+        if found.is_needed is not None:
+            said = "is wrong" if found.is_needed else "stays right"
+            lines.append(f"without its kernels the result {said}")
+        lines += [f"look at {h.file}:{h.line}: {h.message}" for h in found.hints]
+    if answer.name == "coverage" and found.coverage_from is not None:
+        by = {"samples": "sampled from outside", "launches": "by the process's own log"}
+        parts = [f"{part.library} {part.share:.0%}" for part in found.libraries[:_SHOWN]]
+        where = f"; processor time: {', '.join(parts)}" if parts else ""
+        lines.append(f"{by[found.coverage_from]}{where}")
     return lines
 
 
@@ -254,6 +278,6 @@ def _baseline(baseline: Baseline) -> str:
 def _notes(report: Report) -> tuple[str, ...]:
     evaluation = report.evaluation
     found = [*report.notes]
-    for part in (evaluation.correctness, evaluation.timing):
+    for part in (evaluation.correctness, evaluation.contract, evaluation.timing):
         found += part.notes if part else ()
     return tuple(dict.fromkeys(found))
