@@ -208,9 +208,8 @@ IDLE = {
         "c = P.submit(lambda: a @ b).result()\nK.add_zero(c, c.numel())\nreturn c",
         "from concurrent.futures import ThreadPoolExecutor\nP = ThreadPoolExecutor(1)",
     ),
-    "falls back": candidate(
-        "K.copy(a, c, c.numel())\nif not torch.equal(a, c):\n    return a @ b\n"
-        "with torch._C._DisableTorchDispatch():\n    return a @ b"
+    "result unused": candidate(
+        "K.copy(a, c, c.numel())\nwith torch._C._DisableTorchDispatch():\n    return a @ b"
     ),
 }
 """Their kernels can go."""
