@@ -105,12 +105,12 @@ def optimize(
     proposer = proposer or _proposer(config, say)  # a missing key is told before torch is loaded
     graph, why_not = (graph, "") if graph else _captured(task)
     proposer.check(task, graph, config.backend)
-    # Whoever brings an evaluator answers for what it makes of the task.
-    found = None if evaluator else _checkup(task, config, graph)
     with ExitStack() as stack:
         # Before the run folder: what the user has to repair first must leave no run behind.
         judge = stack.enter_context(evaluator or _evaluator(task, config, say))
         memory = memory or _shared_memory(config, stack)
+        # Last, for it takes seconds. Whoever brings an evaluator answers for the task as well.
+        found = None if evaluator else _checkup(task, config, graph)
         record = say.record = RunRecord.create(
             config, task, graph, environment(), clock, found.examination.failed if found else ()
         )

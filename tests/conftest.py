@@ -13,6 +13,13 @@ QUIET = {
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # otherwise litellm fetches its price list on import
 }
 
+LONGEST = (
+    *("cli_run", "command_line_runs", "profile", "timing", "evaluate", "processes", "contract"),
+    *("templates", "contractions", "sandbox", "tuning", "export", "verify", "time_integrity"),
+    *("planted_faults", "correctness", "task_doctor", "triton", "cuda", "selftest", "expressions"),
+)
+"""Files that take longest; they come first, so that no core waits for the last of them."""
+
 
 def pytest_configure() -> None:
     """Switch off what calls home, before anything is imported, and let interrupts be tested.
@@ -24,7 +31,12 @@ def pytest_configure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skip `gpu` tests without a device; asking the driver would spoil forked workers."""
+    """Put the longest files first, and skip `gpu` tests without a device.
+
+    The driver is not asked for one: that would spoil forked workers.
+    """
+    ranks = {f"test_{name}": rank for rank, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: ranks.get(item.path.stem, len(ranks)))
     if any(Path("/dev").glob("nvidia[0-9]*")):
         return
     for item in items:

@@ -206,7 +206,7 @@ def test_an_answer_that_only_another_family_refuses_is_told():
 
 
 def test_a_call_that_takes_no_time_is_told_from_one_that_can_be_timed():
-    assert "below the 0.008 ms" in detail(examined("x + 1", "torch.randn(1)"), "timed")
+    assert "of one operator on one element" in detail(examined("x + 1", "torch.randn(1)"), "timed")
     long = examined("(x @ x).exp()", "torch.randn(256, 256) / 256")
     assert next(check.passed for check in long.checks if check.name == "timed")
 

@@ -273,7 +273,7 @@ def test_an_opponents_failure_is_not_the_candidates(fork, measured):
 def test_the_clock_is_checked_from_outside(fork, oracle):
     worker, case = fork("Slow"), oracle.timed_cases()[0]
     timing.warm_up({CANDIDATE: worker}, oracle, PACE)
-    assert check_clock(worker, case, 1e-6).seconds > 2e-6
+    assert check_clock(worker, case, 2e-4).seconds > 4e-4
 
 
 def test_too_few_clean_blocks_are_no_number():

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -25,12 +25,11 @@ from evokernel.program.estimate import plan_reference, size_text
 from evokernel.task import Task, Workload
 from evokernel.wording import counted, milliseconds
 
-FASTEST_MS = 0.008
-"""A reference call below this many milliseconds is too fast to time (ours). A module with one
-operator on a handful of values takes about 0.005 ms to call from Python: what is compared down
-there is how a call is made, not what is computed."""
+LEAST_RATIO = 2.0
+"""A reference call has to take this many times as long as one operator on one element (ours): what
+is compared below is how a call is made, not what is computed."""
 CALLS_S = 0.02
-"""Seconds over which the reference's calls are timed, at least one of them."""
+"""Seconds over which calls are timed, at least one of them."""
 REMOVAL_S, BRIEF_S = 20.0, 3.0
 """Seconds of a workload after which no further operator is taken out of the reference; in the brief
 form, also after which no further weight is disturbed."""
@@ -244,22 +243,28 @@ def _precise(rehearsal: Rehearsal) -> Finding:
 
 
 def _timed(rehearsal: Rehearsal) -> Finding:
-    """Whether a call takes long enough; the fastest of some counts, as disturbances only add."""
-    inputs = copied(rehearsal.inputs)
+    """Whether a call takes long enough, against the shortest that there is on the same machine."""
+    took_ms, count = _fastest(rehearsal.module, copied(rehearsal.inputs))
+    least_ms, _ = _fastest(torch.nn.ReLU(), [torch.zeros(1)])
+    took = f"a call of the reference takes about {milliseconds(took_ms)}"
+    if took_ms >= LEAST_RATIO * least_ms:
+        return Finding(True, f"{took}, the fastest of {counted(count, 'call')}")
+    return Finding(
+        False,
+        f"{took}, less than {LEAST_RATIO:g} times the {milliseconds(least_ms)} of one operator on "
+        "one element: the way to a call would be timed, not the work; make the inputs larger",
+    )
+
+
+def _fastest(module: torch.nn.Module, inputs: list[Any]) -> tuple[float, int]:
+    """Milliseconds of the fastest call, as disturbances only add, and the number of calls."""
     best, count, began = float("inf"), 0, time.perf_counter()
     with torch.no_grad():
         while not count or time.perf_counter() - began < CALLS_S:
             start = time.perf_counter()
-            rehearsal.module(*inputs)
+            module(*inputs)
             best, count = min(best, (time.perf_counter() - start) * 1e3), count + 1
-    took = f"a call of the reference takes about {milliseconds(best)}"
-    if best >= FASTEST_MS:
-        return Finding(True, f"{took}, the fastest of {counted(count, 'call')}")
-    return Finding(
-        False,
-        f"{took}, below the {FASTEST_MS:g} ms from which on more than the way to it is timed; make "
-        "the inputs larger",
-    )
+    return best, count
 
 
 _LOOKS: tuple[Look, ...] = (
