@@ -28,7 +28,7 @@ class Model(nn.Module):
 
 
 def get_inputs():
-    return [torch.randn(512, 512)]
+    return [torch.randn(512, 1024)]
 """
 
 
@@ -116,7 +116,7 @@ def test_reference_that_raises(refused):
 
 
 def test_task_that_does_not_fit_into_memory(refused):
-    said = refused("run", write("huge.py", ("torch.randn(64, 256)", "torch.randn(1 << 40)")))
+    said = refused("run", write("huge.py", ("torch.randn(512, 1024)", "torch.randn(1 << 40)")))
     assert "needs about 8192.0 GiB of memory" in said
     assert "GiB are available" in said
     assert "Make the sizes in the task file smaller" in said
@@ -164,13 +164,14 @@ def test_run_that_does_not_exist(refused):
 
 
 def test_no_compiler(refused, monkeypatch, folder):
+    (folder / "kernel.cpp").write_text('extern "C" void zero(float* x) { *x = 0; }')
     monkeypatch.setenv("CXX", "/nonexistent")
-    for command in ("run good.py", "compile good.py", "evaluate good.py --task good.py"):
+    for command in ("run good.py", "compile kernel.cpp", "evaluate good.py --task good.py"):
         said = refused(*command.split())
         assert "`$CXX` is `/nonexistent`, which cannot be run" in said
     monkeypatch.delenv("CXX")
     monkeypatch.setenv("PATH", str(folder))
-    for command in ("run good.py", "compile good.py"):
+    for command in ("run good.py", "compile kernel.cpp"):
         said = refused(*command.split())
         assert "looked for `g++` and `clang++` on the PATH; install g++" in said
 
