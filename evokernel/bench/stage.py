@@ -9,6 +9,7 @@ worker's is what a call's way there and back takes.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -152,10 +153,15 @@ def _is_reachable(worker: Worker) -> bool:
 
 @contextmanager
 def calm() -> Iterator[None]:
-    """Let this process use one thread: others would spin beside what is timed."""
-    before = torch.get_num_threads()
+    """Let this process use one thread, as others would spin beside what is timed, and stay put.
+
+    Whom it wakes begins beside it (see `Hold.beside`), and all other processors are free.
+    """
+    threads, processors = torch.get_num_threads(), os.sched_getaffinity(0)
     torch.set_num_threads(1)
+    os.sched_setaffinity(0, {min(processors)})
     try:
         yield
     finally:
-        torch.set_num_threads(before)
+        os.sched_setaffinity(0, processors)
+        torch.set_num_threads(threads)

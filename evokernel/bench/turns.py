@@ -43,7 +43,8 @@ class Turns:
         self.worker.hold.release()
         if self._ended_s is not None:
             self._late_s = max(0.0, cpu_seconds(self._pids) - self._ended_s)
-        self.worker.ready(name, slot, variant)
+        with self.worker.hold.beside():
+            self.worker.ready(name, slot, variant)
         if self.is_held:
             self.worker.hold.stop()
         self._pids = self.worker.pids
