@@ -52,7 +52,7 @@ class Stage:
     def __init__(self, worker: Worker, flush_bytes: int) -> None:
         self.worker = worker
         self._turns = Turns(worker)
-        self._flush_bytes = flush_bytes
+        self.flush_bytes = flush_bytes
         self.is_reachable = _is_reachable(worker)
         """Whether memory of workers can be reached from here."""
 
@@ -87,7 +87,7 @@ class Stage:
 
     def flush(self) -> None:
         """Empty the caches; nothing of the stage runs afterwards."""
-        self.worker.flush(self._flush_bytes)
+        self.worker.flush(self.flush_bytes)
         time.sleep(_SPIN_S)
 
     def call(self) -> Turn:

@@ -50,7 +50,8 @@ def extra(series: Series, seconds: float, side: str = CANDIDATE) -> Extra:
         seconds: Time of one call as the worker told it.
         side: Whose calls.
     """
-    blocks = [b for b in series.blocks if b.clean[side]] or series.blocks
+    watched = [b for b in series.blocks if b.turns]
+    blocks = [b for b in watched if b.clean[side]] or watched
     found = [b.turns[side].outside_s - b.turns[IDLE].outside_s for b in blocks]
     return Extra(
         median_s=statistics.median(found),
