@@ -23,11 +23,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
-
-sys.path.insert(0, str(Path(__file__).parent))
-
 from embedder_tasks import OPERATORS, Operator
+from numpy.typing import NDArray
 
 from evokernel.memory.embedding import Situation, StructuralEmbedder, label
 from evokernel.opgraph import OpGraph, capture

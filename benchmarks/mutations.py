@@ -1,7 +1,7 @@
 """Plants faults into right kernels: one small change of the text each, as people and models make them.
 
-`faults(source, name)` goes through the kernels that the templates write, or that follow their manner,
-and gives every fault that it can plant, each in a class. What a class means stands in `CLASSES`.
+`faults(source, rows)` goes through the kernels that the templates write, or that follow their manner,
+and gives every fault that it can plant, in their C++ and, by `call_faults`, in the Python around it.
 """
 
 # ruff: noqa: E501
@@ -10,51 +10,15 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-CLASSES = {
-    "tail": "elements after the last full vector, tile or run are left out",
-    "off-by-one": "a loop begins one late or ends one early, or an index is shifted by one",
-    "wrong stride": "a stride or dimension is wrong, or division and remainder are exchanged",
-    "lost maximum": "the largest value is not subtracted before `exp`",
-    "reduced precision": "an intermediate is rounded to bfloat16 or float16",
-    "rough function": "an elementary function is replaced by a cheap approximation",
-    "race": "threads share what each needs for itself, or a barrier is missing",
-    "stale buffer": "an accumulator, input or output of an earlier call is used again",
-    "swapped operands": "two tensors are exchanged",
-    "sign": "a sum is a difference, a difference is turned round, or a negation is missing",
-    "first calls only": "right in the first calls, or in most of them",
-    "shape": "right for the declared number of rows only, or for multiples of something",
-    "cancellation": "a formula or order of summation that loses digits where terms cancel",
-    "lost epilogue": "a bias, scale, activation or last step is left out",
-    "wrong broadcast": "one element of a parameter serves for all",
-    "partial write": "some outputs are not written",
-    "wrong constant": "an epsilon, factor or threshold has another value",
-    "denominator": "a mean is divided by n - 1 or n + 1",
-    "wrong start": "an accumulator does not begin at the neutral element",
-    "padding": "the border has another value, or reads what lies beside it",
-    "short loop": "a part of the terms of a reduction is left out",
-    "input guard": "right for usual values only: clamped, skipped or assumed",
-    "special values": "NaN or infinities are lost",
-    "denormals": "denormal numbers become zero",
-    "input overwritten": "an input is changed",
-    "lost weight": "a weight is taken for what constructors leave: ones or zeros",
-}
-
-
-class Fault(NamedTuple):
-    """A kernel with one fault."""
-
-    kind: str
-    """One of `CLASSES`."""
-    what: str
-    """The change, for people."""
-    source: str
-    """The whole text of the candidate."""
+import call_faults
+from fault import Fault
 
 
 class Rule(NamedTuple):
     """A change of a kernel's C++ text."""
 
     kind: str
+    """One of the classes of faults."""
     pattern: str
     """What is looked for, from the first kernel on."""
     by: str | Callable[[re.Match[str]], str | None]
@@ -248,31 +212,6 @@ RULES = (
     Rule("input overwritten", r"(const float \w+_c = )((\w+)\[c\]);", r"\1\2; if (c == 7) const_cast<float*>(\3)[c] = 0.0f;"),
 )  # fmt: skip
 
-ENDINGS = {
-    "first calls only": (
-        ("after one call", "self.calls > 1"),
-        ("after four calls", "self.calls > 4"),
-        ("after ten calls", "self.calls > 10"),
-        ("after forty calls", "self.calls > 40"),
-        ("every second call", "self.calls % 2 == 0"),
-        ("every fifth call", "self.calls % 5 == 0"),
-    ),
-}
-_COUNTED = """
-
-class ModelNew(ModelNew):
-    calls = 0
-
-    def forward(self, *inputs):
-        self.calls += 1
-        out = super().forward(*inputs)
-        if {condition}:
-            first = out[0] if isinstance(out, tuple) else out
-            first.view(-1)[: max(1, first.numel() // 2)] {damage}
-        return out
-"""
-_DAMAGE = ("= 0", "*= 1.001")
-
 
 def faults(source: str, rows: int = 0) -> Iterator[Fault]:
     """Every fault that can be planted into a candidate, class by class.
@@ -290,7 +229,7 @@ def faults(source: str, rows: int = 0) -> Iterator[Fault]:
         changed = pattern(body)
         if changed != body:
             yield Fault(kind, what, head + changed + tail)
-    yield from _around(head + body, tail, rows)
+    yield from call_faults.faults(head + body, tail, rows)
 
 
 SOFTMAX = (
@@ -399,98 +338,3 @@ def _formulas() -> Iterator[tuple[Callable[[str], str], str, str]]:
     yield log_of_softmax, "cancellation", "the logarithm of the softmax"
     yield late_log, "cancellation", "the exponential of the maximum is multiplied in again"
     yield mean_inside, "cancellation", "mean and value are scaled before they are subtracted"
-
-
-def _around(before: str, tail: str, declared: int) -> Iterator[Fault]:
-    """Faults in the Python that calls the kernel."""
-    for kind, what, changed in _calls(tail, declared):
-        if changed != tail:
-            yield Fault(kind, what, before + changed)
-    for number, (when, condition) in enumerate(ENDINGS["first calls only"]):
-        damage = _DAMAGE[number % 2]
-        text = _COUNTED.format(condition=condition, damage=damage)
-        yield Fault(
-            "first calls only", f"wrong {when}: half of the output `{damage}`", before + tail + text
-        )
-
-
-def _calls(tail: str, declared: int) -> Iterator[tuple[str, str, str]]:
-    yield (
-        "stale buffer",
-        "the output buffer of the first call is given back again",
-        re.sub(
-            r"= (torch\.empty\(.+\))\n", r'= self.__dict__.setdefault("kept", \1)\n', tail, count=1
-        ),
-    )
-    operands = re.findall(r"(?m)^        (\w+_) = operand\(.+$", tail)
-    for name in operands[:2]:
-        yield (
-            "stale buffer",
-            f"`{name}` of the first call is used again",
-            re.sub(
-                rf"(?m)^(        {name} = )(operand\(.+)$",
-                rf'\1self.__dict__.setdefault("{name}", \2.clone())',
-                tail,
-            ),
-        )
-    for one, two in zip(operands, operands[1:], strict=False):
-        yield (
-            "swapped operands",
-            f"`{one}` and `{two}` are exchanged",
-            tail.replace(f"({one}, {two},", f"({two}, {one},").replace(
-                f", {one}, {two},", f", {two}, {one},"
-            ),
-        )
-    for name in re.findall(r"(?m)^        (\w+_) = operand\(\"[\w.]+\", self\.", tail):
-        neutral = "zeros" if re.search(r"bias|shift|mean", name) else "ones"
-        yield (
-            "lost weight",
-            f"`{name}` is taken for {neutral}",
-            re.sub(
-                rf"(?m)^(        {name} = )(operand\(.+)$", rf"\1torch.{neutral}_like(\2)", tail
-            ),
-        )
-    rows = re.search(r"(?m)^        rows_ = .+$", tail)
-    if rows is not None and declared:
-        for what, value in (
-            ("a multiple of 4", "rows_ // 4 * 4"),
-            (f"at most {declared}", f"min(rows_, {declared})"),
-            ("even", "rows_ - rows_ % 2"),
-        ):
-            changed = re.sub(r"(kernels\.\w+\(.+?)\brows_\b", rf"\1({value})", tail, count=1)
-            yield "shape", f"the number of rows is taken for {what}", changed
-    for what, change in (
-        ("values beyond 50 are cut", "{0} = {0}.clamp(-50, 50)"),
-        ("NaN is replaced", "{0} = torch.nan_to_num({0})"),
-        (
-            "negative zero rows are assumed away",
-            "{0} = torch.where({0} == 0, torch.full_like({0}, 1e-3), {0})",
-        ),
-        ("all positive inputs are doubled", "{0} = {0} * 2 if bool(({0} > 0).all()) else {0}"),
-        (
-            "a huge first value is dropped",
-            "{0} = {0} * (0 if {0}.numel() and float({0}.flatten()[0]) > 20 else 1)",
-        ),
-    ):
-        name = operands[0] if operands else None
-        if name is not None and re.search(rf"{name} = operand\(.+torch\.float32\)", tail):
-            kind = "special values" if "NaN" in what else "input guard"
-            yield (
-                kind,
-                what,
-                re.sub(
-                    rf"(?m)^(        {name} = operand\(.+)$",
-                    rf"\1\n        {change.format(name)}",
-                    tail,
-                ),
-            )
-            if "NaN" in what:
-                yield (
-                    "input overwritten",
-                    "the input is sorted into its absolute values",
-                    re.sub(
-                        rf"(?m)^(        {name} = operand\(.+)$",
-                        rf"\1\n        {name}.abs_()",
-                        tail,
-                    ),
-                )

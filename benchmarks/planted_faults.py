@@ -17,25 +17,22 @@ import argparse
 import ast
 import hashlib
 import json
-import os
-import platform
 import random
 import re
 import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from mutations import CLASSES, Fault, faults, of_benchmark
+from fault import CLASSES, Fault
+from fault_report import RIGHT, STOCK, report
+from mutations import faults, of_benchmark
 
 from evokernel.attempt import Candidate
 from evokernel.bench.evaluator import LocalEvaluator
@@ -64,8 +61,6 @@ MANY = 256
 CROWD = 16
 """So many times the rows for races: threads that work for microseconds hardly ever meet."""
 OWN = HERE / "kernels" / "softmax_jit.py"
-RIGHT = "right"
-"""The kind of a kernel without a fault."""
 LEADING = ("BATCH", "IMAGES", "ROWS", "TOKENS", "QUERIES")
 """Constants that say how many independent rows there are; the hidden workload has more."""
 _HIDDEN = """
@@ -84,7 +79,6 @@ def get_workloads():
 NOT_PLANTED = {
     *(Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT, Status.INVALID_SOURCE, Status.RUNTIME_ERROR)
 }
-STOCK = (1e-2, 1e-4)
 
 
 class Planted(NamedTuple):
@@ -347,66 +341,6 @@ def answers(file: Path) -> dict[str, dict[str, Any]]:
         return {}
     lines = [json.loads(line) for line in file.read_text().splitlines() if line]
     return {line["key"]: line for line in lines}
-
-
-def table(found: list[dict[str, Any]]) -> list[str]:
-    """Counts by class, then the totals."""
-    columns = ("planted", "found", "missed", "stock 1e-2", "stock 1e-4", "within", "no fault")
-    lines = [f"{'class':20}" + "".join(f"{column:>12}" for column in columns)]
-    groups = [(kind, [a for a in found if a["kind"] == kind]) for kind in CLASSES]
-    for name, group in [*groups, ("all", found)]:
-        count = Counter(answer["outcome"] for answer in group)
-        real = [a for a in group if a["outcome"] in {"found", "missed"}]
-        stock = [sum(a["stock"][place] for a in real) for place in range(len(STOCK))]
-        lines.append(
-            f"{name:20}{len(real):12}{count['found']:12}{count['missed']:12}{stock[0]:12}"
-            f"{stock[1]:12}{count['within tolerance']:12}{count['no fault']:12}"
-        )
-    return lines
-
-
-def report(found: list[dict[str, Any]], command: str) -> str:
-    """The table, what was missed, and what stayed within the limits."""
-    right = [a for a in found if a["kind"] == RIGHT]
-    real = [a for a in found if a["outcome"] in {"found", "missed"}]
-    hits = sum(a["outcome"] == "found" for a in real)
-    most = Counter(a["kind"] for a in real).most_common(1)[0]
-    tasks = len({a["task"] for a in real})
-    parts = [
-        command,
-        f"{processor()}, torch {torch.__version__}, 2 threads",
-        "",
-        *table(found),
-        "",
-        f"{hits} of {len(real)} faults found ({hits / len(real):.2%}), in {tasks} tasks and "
-        f"{len({a['kind'] for a in real})} classes; the largest, {most[0]}, has "
-        f"{most[1] / len(real):.1%}",
-        f"{sum(a['outcome'] == 'passed' for a in right)} of {len(right)} right kernels passed",
-        "stock: five normal inputs, `allclose` with rtol = atol = 1e-2, 1e-4",
-    ]
-    for outcome, words in (
-        ("refused", "Right kernels that were refused"),
-        ("missed", "Missed: beyond the limits on some of 10,000 random inputs"),
-        ("within tolerance", "Within the limits on 10,000 random inputs: too weak to be a fault"),
-    ):
-        named = [a for a in found if a["outcome"] == outcome]
-        parts += ["", f"{words} ({len(named)})"]
-        parts += [
-            f"  {a['task']} ({a['form']}), {a['kind']}: {a['what']}{_worst(a)}" for a in named
-        ]
-    return "\n".join(parts) + "\n"
-
-
-def _worst(answer: dict[str, Any]) -> str:
-    share = answer.get("random", {}).get("worst")
-    return "" if share is None else f" (at most {share:.2g} of what is allowed)"
-
-
-def processor() -> str:
-    """The processor's name and the number of cores in use."""
-    lines = Path("/proc/cpuinfo").read_text().splitlines()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return f"{names[0] if names else platform.machine()}, {len(os.sched_getaffinity(0))} cores"
 
 
 def main() -> None:

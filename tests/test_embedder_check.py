@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from embedder import point, renamed, reordered, score, variants, written
+from embedder_tasks import OPERATORS
 
-from benchmarks.embedder import point, renamed, reordered, score, variants, written
-from benchmarks.embedder_tasks import OPERATORS
 from evokernel.memory.embedding import StructuralEmbedder
 
 CHOSEN = (

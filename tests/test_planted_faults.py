@@ -4,9 +4,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 import pytest
+from fault import CLASSES
+from mutations import faults
+from planted_faults import Bench, Subject, chosen
 
-from benchmarks.mutations import CLASSES, faults
-from benchmarks.planted_faults import Bench, Subject, chosen
 from evokernel.attempt import Candidate
 from evokernel.evaluation import Status
 

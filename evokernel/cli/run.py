@@ -59,17 +59,15 @@ def run(
 
     Example: evokernel run my_task.py --model openai/gpt-5 --usd 2
     """
+    measurement = "quick" if quick else "standard"
+    tune = options.tune_budget(no_tune, tune_budget)
     parts = {
         "backend": backend,
         "runs": runs_dir,
         "budget": {"attempts": attempts, "minutes": minutes, "usd": usd, "tokens": tokens},
         "search": {"width": width, "depth": depth, "seed": seed, "start": tuple(start or ())},
         "memory": _memory(memory, policy),
-        "bench": {
-            "threads": threads,
-            "measurement": "quick" if quick else "standard",
-            "tune": options.tune_budget(no_tune, tune_budget),
-        },
+        "bench": {"threads": threads, "measurement": measurement, "tune": tune},
         "force": force,
         **_proposer(
             model,
