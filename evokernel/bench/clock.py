@@ -16,10 +16,6 @@ from evokernel.bench import heap
 from evokernel.bench.inputs import InputSet
 from evokernel.bench.messages import Repetition, TimePlan, Variant
 
-ALONE_NS = 300_000
-"""Nanoseconds from a request to the call: the parent goes to sleep meanwhile, and its processor is
-free for the threads of the call. Idle calls wait as long, so that the outside clock is the same."""
-
 
 class Clock:
     """Times calls of one module; keeps the outputs of the last repetition."""
@@ -79,9 +75,6 @@ class Clock:
         (call, arguments, inputs, slot), self._next = self._next, None
         gc.disable()
         try:
-            until = perf_counter_ns() + ALONE_NS
-            while perf_counter_ns() < until:
-                pass
             usage = getrusage(RUSAGE_SELF)
             start = perf_counter_ns()
             output = call(*arguments)

@@ -189,16 +189,19 @@ class Worker:
         except Unreachable as error:
             self._hidden(error)
 
-    def go(self, sent: Callable[[], None], deadline_s: float | None = None) -> Message:
+    def go(self, sent: Callable[[], None]) -> Message:
         """The prepared call, timed in the worker; what it told of it.
 
         Args:
             sent: Called when the request is on its way.
-            deadline_s: Wall limit, seconds.
         """
-        deadline_s = self._deadline("go", deadline_s)
-        reply, _ = self._contact.call("go", {"do": "go"}, (), deadline_s, sent)
+        reply, _ = self._contact.call("go", {"do": "go"}, (), self._deadline("go", None), sent)
         return reply
+
+    def alone(self, name: str, slot: int, variant: Variant, flush_bytes: int) -> Message:
+        """A call that it prepares by itself: it writes the values and empties the caches."""
+        message = {"name": self._known(name), "slot": slot, "variant": variant.model_dump()}
+        return self._ask("go", {**message, "bytes": flush_bytes})
 
     def seen(self, told: Message) -> Turn:
         """The record of a timed call; the worker is killed where it told none."""

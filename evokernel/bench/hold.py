@@ -4,13 +4,12 @@ A worker that is held does not run, whatever it has started: no thread of it can
 others, finish late what it was timed for, or begin early.
 """
 
-import contextlib
 import ctypes
 import errno
 import os
 import signal
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 _libc = ctypes.CDLL(None, use_errno=True)
 for _call in (_libc.process_vm_readv, _libc.process_vm_writev):
@@ -59,25 +58,6 @@ class Hold:
         held, self._held = self._held, ()
         for pid in held:
             _send(pid, signal.SIGCONT)
-
-    @contextlib.contextmanager
-    def beside(self) -> Iterator[None]:
-        """Let the main process run where this one does meanwhile; threads that it has stay.
-
-        It is woken there the next time as well, and so its threads find the other processors free.
-        Without that two of them now and then wait for each other on the same one for milliseconds.
-        """
-        if self._main is None:
-            yield
-            return
-        before = os.sched_getaffinity(self._main)
-        with contextlib.suppress(PermissionError):  # then it runs wherever the system has it
-            os.sched_setaffinity(self._main, os.sched_getaffinity(0))
-        try:
-            yield
-        finally:
-            with contextlib.suppress(PermissionError, ProcessLookupError):
-                os.sched_setaffinity(self._main, before)
 
     def write(self, address: int, source: int, size: int) -> None:
         """Write into the main process from an address of this one.

@@ -172,9 +172,12 @@ class _Round:
         series = self._measure(timed) if timed else Series()
         pace = _brief(self._session.pace)
         for child, trials in right:
+            sha = child.candidate.sha
             failure = race.spoiled(series, pace, child.sides) if child.rivals else None
+            if failure is None and child.rivals:
+                with self._session.lock():
+                    failure = race.disbelieved(self._session, self._sides[sha], series, sha)
             if failure is None:
-                sha = child.candidate.sha
                 failure = trials.after(self._sides[sha], series.kept(sha))
             if failure is None:
                 child.series.append(series)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from evokernel.bench import device as devices
 from evokernel.bench import statistics, timing
@@ -16,6 +16,8 @@ from evokernel.bench.trials import Failure
 from evokernel.bench.wallclock import ClockCheck, Extra, allowed, check_clock, extra
 from evokernel.evaluation import Interval, Speedup, Status, Timing
 
+CLOSELY = 2
+"""One block of so many is supplied from outside where a second look has to tell."""
 FLOOR_LIMIT = 1.5
 """Faster than the roofline's floor by more than this is impossible; less is measured again."""
 BETWEEN = 0.005
@@ -50,10 +52,13 @@ def race(session: Session, worker: Worker, opponents: Mapping[str, Worker]) -> R
         if is_too_fast:
             _look_again(session)
         if is_too_fast or extra(first, _median(first)).is_too_much:
-            second = _measure(session, worker, opponents)
+            second = _measure(session, worker, opponents, CLOSELY)
         series = second or first
         kept = series.kept()
-        if failure := spoiled(series, session.pace) or _disbelieved(session, worker, series):
+        failure = spoiled(series, session.pace) or disbelieved(
+            session, worker, series, is_second=second is not None
+        )
+        if failure:
             return Raced(failure=failure, kept=kept)
     found = summarise(session, [series], tuple(opponents), _notes(session, series, second))
     peak = worker.peak_bytes(session.oracle.timed_cases()[0].name)
@@ -75,7 +80,7 @@ def spoiled(series: Series, pace: Pace, sides: Sequence[str] = ()) -> Failure | 
     waited = f" after waiting {pace.quiet_s:.0f} s for a quiet moment" if series.restless else ""
     return Failure(
         Status.INFRASTRUCTURE,
-        f"the machine was busy{waited}: only {clean} of {len(series.blocks)} rounds were left "
+        f"the machine was busy{waited}: only {clean} of {len(series.counted)} rounds were left "
         f"alone, {pace.least} are needed ({noise})",
     )
 
@@ -126,11 +131,17 @@ def interval(
     return statistics.ratio_interval(pairs, between=BETWEEN if len(processes) == 1 else 0.0)
 
 
-def _measure(session: Session, worker: Worker, opponents: Mapping[str, Worker]) -> Series:
+def _measure(
+    session: Session,
+    worker: Worker,
+    opponents: Mapping[str, Worker],
+    watched: int | None = None,
+) -> Series:
+    pace = session.pace
     return timing.measure(
         {CANDIDATE: worker, **opponents},
         session.oracle,
-        session.pace,
+        replace(pace, watched=min(pace.watched, watched or pace.watched)),
         session.stage(),
         session.rng,
     )
@@ -141,11 +152,11 @@ def is_tolerant(processes: Sequence[Series], pace: Pace, sides: Sequence[str] = 
     return not pace.is_strict and any(series.clean(sides) < pace.least for series in processes)
 
 
-def _median(series: Series) -> float:
-    return statistics.median(series.times() or series.times(tolerant=True))
+def _median(series: Series, side: str = CANDIDATE) -> float:
+    return statistics.median(series.times(side) or series.times(side, tolerant=True))
 
 
-def _is_too_fast(session: Session, series: Series, limit: float) -> bool:
+def _is_too_fast(session: Session, series: Series, limit: float, side: str = CANDIDATE) -> bool:
     """Whether the time is below the memory floor by more than a factor.
 
     Arithmetic sets no such floor: a reference may compute more than its result needs.
@@ -153,7 +164,7 @@ def _is_too_fast(session: Session, series: Series, limit: float) -> bool:
     if not session.min_bytes:
         return False
     floor_s = 1e-3 * session.device.memory_floor_ms(session.min_bytes)
-    return _median(series) * limit < floor_s
+    return _median(series, side) * limit < floor_s
 
 
 def _look_again(session: Session) -> None:
@@ -165,35 +176,49 @@ def _look_again(session: Session) -> None:
         )
 
 
-def _impossible(session: Session, series: Series) -> Failure:
+def _impossible(session: Session, seconds: float) -> Failure:
     floor_ms = session.device.memory_floor_ms(session.min_bytes or 0)
     return Failure(
         Status.CONTRACT,
-        f"its time of {1e3 * _median(series):.4g} ms is impossible: moving the task's "
+        f"its time of {1e3 * seconds:.4g} ms is impossible: moving the task's "
         f"{session.min_bytes} bytes takes {floor_ms:.4g} ms at the best rate measured here, so "
         "that it cannot have done the work",
     )
 
 
-def _disbelieved(session: Session, worker: Worker, series: Series) -> Failure | None:
-    """Why the time of the last look is not believed."""
-    seconds, pace = _median(series), session.pace
-    if session.device.quiet and _is_too_fast(session, series, FLOOR_LIMIT):
-        return _impossible(session, series)
-    if failure := wrong_turns(extra(series, seconds), seconds, series.clean((CANDIDATE,)), pace):
+def disbelieved(
+    session: Session, worker: Worker, series: Series, side: str = CANDIDATE, is_second: bool = False
+) -> Failure | None:
+    """Why a time is not believed: impossible, clocks that disagree, or an edited harness.
+
+    Args:
+        session: Whose device and pace.
+        worker: The side's worker, as it is after it was timed.
+        series: What was measured, enough of it left alone.
+        side: Whose time.
+        is_second: The first look at it gave a reason to look again; clocks that disagree accuse
+            only then.
+
+    Raises:
+        Faulted: It keeps us from looking.
+    """
+    seconds, pace = _median(series, side), session.pace
+    if session.device.quiet and _is_too_fast(session, series, FLOOR_LIMIT, side):
+        return _impossible(session, seconds)
+    if failure := wrong_turns(extra(series, seconds, side), seconds, is_second, pace):
         return failure
     clock = check_clock(worker, session.oracle.timed_cases()[0], seconds)
     failure = wrong_batch(clock, seconds, pace)
     return failure or (edited(worker) if series.is_outside else None)
 
 
-def wrong_turns(found: Extra, seconds: float, clean: int, pace: Pace) -> Failure | None:
-    """Compare the parent's clock with the worker's, turn by turn; this is the second look.
+def wrong_turns(found: Extra, seconds: float, is_second: bool, pace: Pace) -> Failure | None:
+    """Compare the parent's clock with the worker's, turn by turn.
 
     Args:
         found: What the parent's clock saw beyond the worker's.
         seconds: Time of one call as the worker told it.
-        clean: Blocks in which the candidate was left alone.
+        is_second: Whether an earlier look said the same.
         pace: How much calm is demanded.
     """
     if not found.is_too_much:
@@ -202,7 +227,7 @@ def wrong_turns(found: Extra, seconds: float, clean: int, pace: Pace) -> Failure
         f"{1e3 * seconds:.4g} ms a call from inside, {1e3 * found.median_s:.4g} ms more from "
         f"outside, {1e3 * found.allowed_s:.4g} ms more are allowed"
     )
-    return _disagreement(told, clean >= pace.least, pace)
+    return _disagreement(told, is_second and found.is_sure, pace)
 
 
 def wrong_batch(clock: ClockCheck, seconds: float, pace: Pace) -> Failure | None:

@@ -111,7 +111,10 @@ class _Looks:
             with session.lock():
                 stage = session.stage()
                 series = timing.measure(sides, session.oracle, session.pace, stage, session.rng)
-            if failure := race.spoiled(series, session.pace):
+                failure = race.spoiled(series, session.pace) or race.disbelieved(
+                    session, worker, series
+                )
+            if failure:
                 return failure
             if failure := trials.after(worker, series.kept()):
                 return failure

@@ -9,7 +9,6 @@ worker's is what a call's way there and back takes.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -136,10 +135,12 @@ class Supply:
 
         Stopped threads may all go on upon the same core: a call that is not timed parts them.
         """
-        outcome = turns.take(turn) if self.is_outside else turns.worker.kept()
+        if not self.is_outside:
+            turns.rest()
+            return turns.worker.kept()
+        outcome = turns.take(turn)
         turns.rest()
-        if self.is_outside:
-            turns.worker.batch(case.name, 1)
+        turns.worker.batch(case.name, 1)
         return outcome
 
 
@@ -153,15 +154,10 @@ def _is_reachable(worker: Worker) -> bool:
 
 @contextmanager
 def calm() -> Iterator[None]:
-    """Let this process use one thread, as others would spin beside what is timed, and stay put.
-
-    Whom it wakes begins beside it (see `Hold.beside`), and all other processors are free.
-    """
-    threads, processors = torch.get_num_threads(), os.sched_getaffinity(0)
+    """Let this process use one thread: others would spin beside what is timed."""
+    before = torch.get_num_threads()
     torch.set_num_threads(1)
-    os.sched_setaffinity(0, {min(processors)})
     try:
         yield
     finally:
-        os.sched_setaffinity(0, processors)
-        torch.set_num_threads(threads)
+        torch.set_num_threads(before)

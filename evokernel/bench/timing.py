@@ -27,9 +27,6 @@ from evokernel.bench.turns import Turns
 from evokernel.errors import WorkerError
 
 CANDIDATE = "candidate"
-WATCHED = 4
-"""One block of so many is timed from outside too where strictly measured: a worker that is let go
-by a message often begins with its threads on one processor, and such repetitions are dropped."""
 IDLE = "idle"
 """The side of the calls that only show what the way there and back takes."""
 
@@ -69,9 +66,13 @@ class Pace:
     """Outputs of timed repetitions that are handed over for checking."""
     warmups: int = 2
     """Untimed calls before the first block."""
+    watched: int = 1
+    """One block of so many is supplied and timed from outside. A worker that is let go by a message
+    often begins with two threads on one processor, so that such blocks alone give no number where
+    disturbed ones are dropped."""
 
 
-STANDARD = Pace(limit_s=2.0, least=9, tight=0.004, quiet_s=20.0, is_strict=True, kept=2)
+STANDARD = Pace(limit_s=2.0, least=9, tight=0.004, quiet_s=20.0, is_strict=True, kept=2, watched=4)
 QUICK = Pace(limit_s=0.25, least=5, tight=0.02, quiet_s=0.0, is_strict=False, kept=1, warmups=1)
 
 
@@ -84,7 +85,12 @@ class Block:
     clean: dict[str, bool]
     """Whether the repetition was left alone, by side."""
     turns: dict[str, Turn] = field(default_factory=dict)
-    """What was seen from outside, by side; `IDLE` too."""
+    """What was seen from outside, by side; `IDLE` too where all of it was supplied from there."""
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether inputs and empty caches came from outside; otherwise each side made its own."""
+        return IDLE in self.turns
 
 
 @dataclass
@@ -101,13 +107,18 @@ class Series:
     is_outside: bool = True
     """Inputs were written and outputs read from outside."""
 
+    @property
+    def counted(self) -> list[Block]:
+        """The blocks that make the number: one kind of them, as caches and threads differ."""
+        return [block for block in self.blocks if not block.is_watched] or self.blocks
+
     def pairs(
         self, opponent: str, side: str = CANDIDATE, tolerant: bool = False
     ) -> list[tuple[float, float]]:
         """Times of (opponent, side) from the blocks in which both are clean, or from all."""
         return [
             (block.seconds[opponent], block.seconds[side])
-            for block in self.blocks
+            for block in self.counted
             if tolerant or (block.clean[opponent] and block.clean[side])
         ]
 
@@ -117,15 +128,15 @@ class Series:
 
     def clean(self, sides: Sequence[str] = ()) -> int:
         """Blocks in which all of these sides, or simply all, were left alone."""
-        return sum(all(b.clean[side] for side in sides or b.clean) for b in self.blocks)
+        return sum(all(b.clean[side] for side in sides or b.clean) for b in self.counted)
 
     def times(self, side: str = CANDIDATE, tolerant: bool = False) -> list[float]:
         """Times of one side, seconds per call."""
-        return [block.seconds[side] for block in self.blocks if tolerant or block.clean[side]]
+        return [block.seconds[side] for block in self.counted if tolerant or block.clean[side]]
 
     def dropped(self, side: str = CANDIDATE) -> int:
         """Disturbed repetitions of one side."""
-        return sum(not block.clean[side] for block in self.blocks)
+        return sum(not block.clean[side] for block in self.counted)
 
 
 def measure(
@@ -277,42 +288,35 @@ class _Section:
         if self._wants_new(series) and not checkable:
             case, checkable = replace(case, variant=variant), True
         variant = variant.model_copy(update={"slot": self._rng.randrange(1 << 16)})
-        self._supply.make(case, variant)
         wanted = checkable and (self._rng.random() < 0.25 or self._must_keep(series, number))
         block = Block({}, {})
-        is_watched = not self._pace.is_strict or number % WATCHED == 0 or self._held > 0
+        is_watched = number % self._pace.watched == 0
+        if is_watched:
+            self._supply.make(case, variant)
         sides = [*self._sides, IDLE] if is_watched else [*self._sides]
         for side in self._rng.sample(sides, len(sides)):
             if side == IDLE:
                 block.turns[side] = self._stage.call()
                 continue
             with _blamed(side, self._rivals):
-                repeat = self._repetition if is_watched else self._unwatched
-                repeat(block, side, case, variant)
+                self._repetition(block, side, case, variant, is_watched)
                 if wanted and side in self._rivals:
-                    self._keep(series, side, case, block.turns.get(side))
+                    self._keep(series, side, case, block.turns[side])
         return block
 
-    def _unwatched(self, block: Block, side: str, case: Case, variant: Variant) -> None:
-        """One repetition that the worker prepares and times by itself."""
-        self._turns[side].rest()
-        worker = self._sides[side]
-        plan = TimePlan(variants=(variant,), flush_bytes=self._stage.flush_bytes)
-        pids = worker.pids
-        before = disturbance.waited_seconds(pids)
-        repetition = worker.time(case.name, plan)[0]
-        waited = disturbance.waited_seconds(pids) - before
-        block.seconds[side] = repetition.seconds
-        block.clean[side] = _is_clean(repetition, waited)
-
-    def _repetition(self, block: Block, side: str, case: Case, variant: Variant) -> None:
+    def _repetition(
+        self, block: Block, side: str, case: Case, variant: Variant, is_watched: bool
+    ) -> None:
         """Time one repetition; note whether it was left alone."""
         turns = self._turns[side]
-        self._supply.give(turns, case, variant)
-        self._stage.flush()
-        before = disturbance.waited_seconds(turns.pids)
-        turn = turns.go()
-        waited = disturbance.waited_seconds(turns.pids) - before
+        if is_watched:
+            self._supply.give(turns, case, variant)
+            self._stage.flush()
+        pids = turns.worker.pids
+        before = disturbance.waited_seconds(pids)
+        flush_bytes = self._stage.flush_bytes
+        turn = turns.go() if is_watched else turns.alone(case.name, variant, flush_bytes)
+        waited = disturbance.waited_seconds(pids) - before
         block.turns[side] = turn
         block.seconds[side] = turn.repetition.seconds
         # Threads that were stopped go on where it suits the system: that they wait for each other
@@ -332,12 +336,10 @@ class _Section:
         """The last block that surely comes keeps what chance has not."""
         return number >= self._pace.least - 1 and not series.outputs
 
-    def _keep(self, series: Series, side: str, case: Case, turn: Turn | None) -> None:
+    def _keep(self, series: Series, side: str, case: Case, turn: Turn) -> None:
         outputs = series.outputs.setdefault(side, [])
         if len(outputs) < self._pace.kept:
-            turns = self._turns[side]
-            taken = self._supply.take(turns, turn, case) if turn else turns.worker.kept()
-            outputs.append((case, taken))
+            outputs.append((case, self._supply.take(self._turns[side], turn, case)))
 
     def _close_window(self, series: Series, fresh: list[Block], opened: Signs) -> Signs:
         """Judge the window as a whole, and move its blocks over."""

@@ -6,12 +6,13 @@ A worker that does not rest by itself is held: it runs only while its call is ti
 """
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from evokernel.bench.handle import Worker
 from evokernel.bench.messages import Outcome, Turn, Variant
 from evokernel.bench.procfs import cpu_seconds
+from evokernel.bench.wire import Message
 
 EARLY_S = 1.5e-4
 """Processor seconds that may pass between preparation and call: none is needed for anything."""
@@ -40,11 +41,8 @@ class Turns:
 
     def prepare(self, name: str, slot: int, variant: Variant | None = None) -> None:
         """Have a call prepared; with a variant the worker writes the values itself."""
-        self.worker.hold.release()
-        if self._ended_s is not None:
-            self._late_s = max(0.0, cpu_seconds(self._pids) - self._ended_s)
-        with self.worker.hold.beside():
-            self.worker.ready(name, slot, variant)
+        self._begin()
+        self.worker.ready(name, slot, variant)
         if self.is_held:
             self.worker.hold.stop()
         self._pids = self.worker.pids
@@ -61,9 +59,25 @@ class Turns:
 
     def go(self) -> Turn:
         """Let the prepared call go, timed from here."""
+        return self._timed(lambda: self.worker.go(self.worker.hold.release))
+
+    def alone(self, name: str, variant: Variant, flush_bytes: int) -> Turn:
+        """A call that the worker prepares by itself, in the one request that is timed from here."""
+        self._begin()
+        self._pids = self.worker.pids
+        self._ready_s = cpu_seconds(self._pids)
+        return self._timed(lambda: self.worker.alone(name, variant.slot, variant, flush_bytes))
+
+    def _begin(self) -> None:
+        """Let it run, and count what it did since its last call."""
+        self.worker.hold.release()
+        if self._ended_s is not None:
+            self._late_s = max(0.0, cpu_seconds(self._pids) - self._ended_s)
+
+    def _timed(self, call: Callable[[], Message]) -> Turn:
         before = cpu_seconds(self._pids)
         began = time.perf_counter()
-        told = self.worker.go(self.worker.hold.release)
+        told = call()
         wall_s = time.perf_counter() - began
         if self.is_held:
             self.worker.hold.stop()

@@ -23,6 +23,8 @@ LEAST_S = 0.02
 TRIES = 6
 AGREE, ALIKE = 3, 1.15
 """Undisturbed looks at a batch that accuse, and how far apart their figures may lie."""
+LEAST_TURNS = 7
+"""Turns that accuse: the smallest of fewer lies above the median by chance in over 1 % of cases."""
 CHANCE = 0.01
 """Probability with which the median may lie below its lower bound."""
 
@@ -35,6 +37,13 @@ class Extra:
     least_s: float
     """Lower bound of the median, one-sided 99 %."""
     allowed_s: float
+    count: int
+    """Blocks it rests on in which the side was left alone; 0 if there were none."""
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether there were enough of them for the bound to be one."""
+        return self.count >= LEAST_TURNS
 
     @property
     def is_too_much(self) -> bool:
@@ -46,17 +55,20 @@ def extra(series: Series, seconds: float, side: str = CANDIDATE) -> Extra:
     """Compare turn by turn, each with the idle call of its block.
 
     Args:
-        series: What was measured; blocks in which the side was left alone count, if there are any.
+        series: What was measured; blocks count that were supplied from outside, if there are any
+            of them those in which the side was left alone.
         seconds: Time of one call as the worker told it.
         side: Whose calls.
     """
-    watched = [b for b in series.blocks if b.turns]
-    blocks = [b for b in watched if b.clean[side]] or watched
+    watched = [b for b in series.blocks if b.is_watched]
+    clean = [b for b in watched if b.clean[side]]
+    blocks = clean or watched
     found = [b.turns[side].outside_s - b.turns[IDLE].outside_s for b in blocks]
     return Extra(
         median_s=statistics.median(found),
         least_s=lower_bound(found),
         allowed_s=TURN_SHARE * seconds + TURN_S,
+        count=len(clean),
     )
 
 

@@ -166,7 +166,13 @@ class Worker:
         return {}
 
     def do_go(self, message: Message) -> Message:
-        """The prepared call, timed, on whatever the parent has written meanwhile."""
+        """The prepared call, timed, on whatever the parent has written meanwhile.
+
+        With a name it is prepared here, values and empty caches included.
+        """
+        if "name" in message:
+            self.do_ready(message)
+            self._clock.flush(message["bytes"])
         reply: Message = {"repetition": self._clock.go(), "refusal": ""}
         try:
             found, self._clock.alive = places.told(self._clock.kept, *self._clock.where)
