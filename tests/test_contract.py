@@ -58,6 +58,11 @@ extern "C" void product(const float* a, const float* b, float* c, int64_t n) {{
 {PRODUCT}
 }}
 
+extern "C" __attribute__((target_clones("avx2", "default")))
+void cloned(const float* a, const float* b, float* c, int64_t n) {{
+{PRODUCT}
+}}
+
 extern "C" void threaded(const float* a, const float* b, float* c, int64_t n) {{
   std::thread other([=] {{ product(a, b, c, n); }});
   other.join();
@@ -123,6 +128,7 @@ OWN = f"K.product(a, b, c, {SIDE})\n"
 
 HONEST = {
     "plain": candidate(OWN + "return c"),
+    "a version for each processor": candidate(f"K.cloned(a, b, c, {SIDE})\nreturn c"),
     "threads of its own": candidate(f"K.threaded(a, b, c, {SIDE})\nreturn c"),
     "copies": candidate(
         f"x = a.t().contiguous().t().contiguous()\nK.product(x, b.clone(), c, {SIDE})\n"
@@ -551,3 +557,25 @@ def test_hints_show_lines_and_decide_nothing():
     assert [hint.line for hint in found] == [1, 8, 10, 13, 16, 17, 18]
     assert hints.read("def (") == ()
     assert hints.read("import torch\n") == ()
+
+
+def test_hints_take_texts_of_any_size():
+    assert len(hints.read("import torch\n" + "torch.x = 1\n" * 20_000)) == hints.MOST
+    assert hints.read("x = a" + ".b" * 5_000) == ()
+    assert hints.read("class A(a" + ".b" * 5_000 + "): pass") == ()
+    assert hints.read("x = " + "-" * 100_000 + "1") == ()
+
+
+@pytest.mark.parametrize(
+    ("source", "is_noted"),
+    [
+        ("class Model: pass", True),
+        ("class Model: pass\nclass ModelNew(Model): pass", False),
+        ("class Model: pass\nModelNew = Model", False),
+        ("class Model: pass\nfrom x import Y as ModelNew", False),
+        ("class Model: pass\nif True:\n    ModelNew = Model", False),
+        ("class ModelNew: pass", False),
+    ],
+)
+def test_a_taken_class_is_noted(source, is_noted):
+    assert bool([*hints.class_note(source)]) is is_noted

@@ -109,6 +109,13 @@ FORGERIES = {
     ),
     "a type that is none": "outcome(layout=PLAIN | {'dtype': 'Tensor'})",
     "facts of more tensors": "outcome(facts=[FACT] * 2)",
+    "a tensor twice": (
+        "reply([memory(64, SEALED)], package=package(tree={'l': [{'t': 0}] * 2}), facts=[FACT],"
+        " **REST)"
+    ),
+    "a tensor that is nowhere": (
+        "reply([memory(64, SEALED)], package=package(tree={'l': []}), facts=[FACT], **REST)"
+    ),
     "facts that are text": "outcome(facts='no')",
     "operators that are a list": "outcome(operators=[1])",
     "launches that are none": "outcome(launches=[[1]])",

@@ -33,6 +33,11 @@ _NOTHING = {
     "x86_64": bytes.fromhex("31c0 0f57c0 c3"),  # xor eax, eax; xorps xmm0, xmm0; ret
     "aarch64": bytes.fromhex("000080d2 00e4002f c0035fd6"),  # mov x0, #0; movi d0, #0; ret
 }
+# Return the address of what follows: of a version of the function that is `_NOTHING`.
+_NONE_OF_THEM = {
+    "x86_64": bytes.fromhex("488d0501000000 c3"),  # lea rax, [rip + 1]; ret
+    "aarch64": bytes.fromhex("40000010 c0035fd6"),  # adr x0, #8; ret
+}
 _ALIGNMENT = 16
 """Bytes to whose multiples compilers align functions; what lies between is padding."""
 _INTERNAL = ("_Z", "_init", "_fini")
@@ -147,9 +152,10 @@ def without(data: bytes, functions: list[Code], machine: str) -> bytes:
         functions: What is deleted.
         machine: Its processor.
     """
-    nothing = _NOTHING[machine]
     changed = bytearray(data)
-    for code in functions:
+    # Resolvers last: compilers give the same place a second name, as of a plain function.
+    for code in sorted(functions, key=lambda code: code.is_resolver):
+        nothing = (_NONE_OF_THEM[machine] if code.is_resolver else b"") + _NOTHING[machine]
         room = -(-code.size // _ALIGNMENT) * _ALIGNMENT
         if room >= len(nothing):
             changed[code.offset : code.offset + len(nothing)] = nothing

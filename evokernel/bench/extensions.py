@@ -48,7 +48,11 @@ def children_s(pid: int) -> float:
 
 def _long_texts(source: str) -> Iterator[str]:
     """Texts in the candidate that may be C++."""
-    for node in ast.walk(ast.parse(source)):
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):  # nested as deeply as no C++ is
+        return
+    for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str):
             text = node.value.strip()
             if len(text) >= _LEAST_TEXT and "{" in text:

@@ -13,6 +13,10 @@ from evokernel.evaluation import Diagnostic
 MOST = 12
 """Lines that are shown."""
 _FILE = "candidate.py"
+_LINE = 1000
+"""Characters of a line of C++ that are looked at."""
+_MOST_PARTS = 8
+"""Parts of a dotted name that is looked at."""
 _BLOB = 400
 """Length of a text without spaces that may be a packed file."""
 
@@ -73,10 +77,7 @@ def read(source: str) -> tuple[Diagnostic, ...]:
     Args:
         source: The candidate's text.
     """
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError):
-        return ()
+    tree = _tree(source)
     lines = source.splitlines()
     found = dict(sorted(_python(tree)) + sorted(_native(tree)))
     return tuple(
@@ -93,12 +94,32 @@ def read(source: str) -> tuple[Diagnostic, ...]:
 
 def class_note(source: str) -> Iterator[str]:
     """Say that a candidate's class has the reference's name."""
-    names = {node.name for node in ast.parse(source).body if isinstance(node, ast.ClassDef)}
+    names = {name for node in ast.walk(_tree(source)) for name in _given(node)}
     if "Model" in names and "ModelNew" not in names:
         yield "it has no class `ModelNew`; its class `Model` was taken"
 
 
+def _tree(source: str) -> ast.Module:
+    """What the text says as Python; nothing where it is none, or nested too deeply."""
+    try:
+        return ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return ast.Module(body=[], type_ignores=[])
+
+
+def _given(node: ast.AST) -> Iterator[str]:
+    """Names that a part of the text gives to something, or may give: it stands there as text."""
+    match node:
+        case ast.ClassDef(name=name) | ast.Name(id=name, ctx=ast.Store()):
+            yield name
+        case ast.alias(name=name, asname=other):
+            yield other or name
+        case ast.Constant(value=str(name)):
+            yield name
+
+
 def _python(tree: ast.Module) -> Iterator[_Found]:
+    modules = frozenset(_module_names(tree))
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):
@@ -108,9 +129,9 @@ def _python(tree: ast.Module) -> Iterator[_Found]:
             case ast.Attribute() | ast.Name():
                 yield from _named(node)
             case ast.ClassDef(bases=bases):
-                yield from _based(node.lineno, [ast.unparse(base) for base in bases])
+                yield from _based(node.lineno, [_dotted(base) for base in bases])
             case ast.Assign(targets=targets):
-                yield from _assigned(tree, node.lineno, targets)
+                yield from _assigned(modules, node.lineno, targets)
             case ast.ExceptHandler():
                 yield node.lineno, "falls back to something else when it fails"
             case ast.Constant(value=str(text)) if _is_packed(text):
@@ -142,8 +163,7 @@ def _based(line: int, bases: list[str]) -> Iterator[_Found]:
             yield line, f"derives from `{base}`, as the reference is called"
 
 
-def _assigned(tree: ast.Module, line: int, targets: list[ast.expr]) -> Iterator[_Found]:
-    modules = set(_module_names(tree))
+def _assigned(modules: frozenset[str], line: int, targets: list[ast.expr]) -> Iterator[_Found]:
     for target in targets:
         name = _dotted(target)
         if "." in name and name.partition(".")[0] in modules:
@@ -159,13 +179,12 @@ def _module_names(tree: ast.Module) -> Iterator[str]:
 
 
 def _dotted(node: ast.expr) -> str:
-    """`torch.ops.aten` as it is written; empty for other expressions."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute):
-        before = _dotted(node.value)
-        return f"{before}.{node.attr}" if before else ""
-    return ""
+    """`torch.ops.aten` as it is written; empty for other expressions, and for longer ones."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute) and len(parts) < _MOST_PARTS:
+        parts.append(node.attr)
+        node = node.value
+    return ".".join((node.id, *reversed(parts))) if isinstance(node, ast.Name) else ""
 
 
 def _is_packed(text: str) -> bool:
@@ -183,5 +202,5 @@ def _native(tree: ast.Module) -> Iterator[_Found]:
         is_literal = spans == node.value.count("\n")
         for offset, line in enumerate(node.value.split("\n")):
             for pattern, why in _NATIVE:
-                if re.search(pattern, line.partition("//")[0]):
+                if re.search(pattern, line[:_LINE].partition("//")[0]):
                     yield node.lineno + (offset if is_literal else 0), why

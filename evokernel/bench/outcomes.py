@@ -2,12 +2,13 @@
 
 from typing import Any
 
+from evokernel.bench.correctness import tensors
 from evokernel.bench.hold import Hold
 from evokernel.bench.messages import Launch, Outcome, TensorFacts, Turn
 from evokernel.bench.places import fetch
 from evokernel.bench.tensors import Layout
+from evokernel.bench.trees import BadTree
 from evokernel.bench.wire import Message
-from evokernel.nested import leaves
 from evokernel.wording import plain
 
 
@@ -15,7 +16,7 @@ def outcome(outputs: Any, layouts: tuple[Layout, ...], reply: Message) -> Outcom
     """Put together what a worker sent; where a figure can be had from the tensors, it is.
 
     Raises:
-        KeyError, TypeError, ValueError, AttributeError: It sent something else.
+        BadTree, KeyError, TypeError, ValueError, AttributeError: It sent something else.
     """
     facts = [TensorFacts.model_validate(item) for item in reply["facts"]]
     return Outcome(
@@ -56,7 +57,9 @@ def read_out(hold: Hold, turn: Turn, limit: int) -> Outcome:
 def _placed(
     outputs: Any, layouts: tuple[Layout, ...], facts: list[TensorFacts]
 ) -> tuple[TensorFacts, ...]:
-    paths = [path for path, leaf in leaves(outputs) if hasattr(leaf, "untyped_storage")]
+    paths = [path for path, _ in tensors(outputs)]
+    if not len(paths) == len(layouts) == len(facts):
+        raise BadTree("a structure that does not name each tensor once")
     pairs = zip(paths, layouts, facts, strict=True)
     return tuple(
         f.model_copy(update={"path": plain(p), "shape": lay.shape, "dtype": lay.dtype})

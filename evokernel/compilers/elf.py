@@ -14,11 +14,10 @@ _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SYMBOL = struct.Struct("<IBBHQQ")
-_ENTRY = struct.Struct("<qQ")
 _LOAD = 1
-_SYMBOLS, _STRINGS_OF_DYNAMIC, _DYNAMIC_SYMBOLS = 2, 6, 11
-_NEEDED = 1
-_FUNCTION = 2
+_SYMBOLS, _DYNAMIC_SYMBOLS = 2, 11
+_FUNCTION, _RESOLVED = 2, 10
+"""Kinds of functions; the second is chosen by a resolver when the library is loaded."""
 MACHINES = {62: "x86_64", 183: "aarch64"}
 """Processors by their number in the header."""
 
@@ -36,6 +35,8 @@ class Code(Frozen):
     """Where it begins in the file, bytes."""
     size: int
     """Bytes, as the symbol says."""
+    is_resolver: bool = False
+    """What lies there only answers which of several versions is taken (`target_clones`)."""
 
 
 class Library(Frozen):
@@ -47,8 +48,6 @@ class Library(Frozen):
     """Functions that others can find in it."""
     imports: tuple[str, ...]
     """Symbols that it takes from others, without their versions."""
-    needed: tuple[str, ...]
-    """Libraries that it asks for."""
 
 
 class Segment(NamedTuple):
@@ -139,19 +138,15 @@ def _read(file: _File) -> Library:
             text = _text(strings, name)
             if not section:
                 imports.append(text)
-            elif info & 0xF == _FUNCTION and (offset := file.offset(address)) is not None:
-                functions.append(Code(name=text, offset=offset, size=size))
-    needed = [
-        _text(strings, value)
-        for table, strings in file.sections_of(_STRINGS_OF_DYNAMIC)
-        for tag, value in _ENTRY.iter_unpack(table)
-        if tag == _NEEDED
-    ]
+                continue
+            kind, offset = info & 0xF, file.offset(address)
+            if kind in (_FUNCTION, _RESOLVED) and offset is not None:
+                found = Code(name=text, offset=offset, size=size, is_resolver=kind == _RESOLVED)
+                functions.append(found)
     return Library(
         machine=file.machine,
         functions=tuple(functions),
         imports=tuple(sorted(filter(None, imports))),
-        needed=tuple(needed),
     )
 
 
