@@ -312,6 +312,32 @@ def test_a_dead_worker_is_not_asked_again(place: Place) -> None:
             worker.run("x")
 
 
+def test_the_memory_of_a_dead_worker_was_not_hidden(place: Place) -> None:
+    with place.fork(module(GOOD)) as worker:
+        worker.load([], {}, seed=7)
+        worker.put("x", [X], slots=2)
+        worker.ready("x", 0)
+        os.kill(worker.pids[0], signal.SIGKILL)
+        while worker.pids:
+            time.sleep(0.01)
+        with pytest.raises(Faulted) as caught:
+            worker.write("x", 0, [X.flatten()])
+    assert caught.value.fault.status is Status.CRASHED
+    assert "Killed" in caught.value.fault.reason
+
+
+def test_closed_streams_cost_the_parent_nothing(place: Place) -> None:
+    closed = "        print('last'); os.close(1); os.close(2); time.sleep(1.5)\n" + GOOD
+    with place.fork(module(closed)) as worker:
+        worker.load([], {}, seed=7)
+        worker.put("x", [X])
+        before = time.process_time()
+        assert torch.equal(worker.run("x").outputs, 2 * X + 1)
+        # A poll that is ready for ever would have taken all of it.
+        assert time.process_time() - before < 1.0
+        assert worker.log == "last"
+
+
 def test_loading_takes_over_a_matching_state(place: Place) -> None:
     source = module(
         "        return x @ self.weight",

@@ -40,6 +40,7 @@ _ID_BITS = 62
 _NAME_CHARS, _REASON_CHARS = 100, 1000
 _TICK_S = 0.25  # how often its limits are looked at
 _ANSWER_S = 1.0  # how long a worker may take to read an answer
+_END_S = 0.3  # how long the reaper may take to see that its worker has ended
 _SWEEP_S = 10.0  # how long a reaper may take to end what is below it
 _DEATH_S = 15.0
 
@@ -158,6 +159,17 @@ class Contact:
             self._report(reply["error"])
         return reply, received
 
+    def mourn(self) -> None:
+        """Raise the fault of a worker that has ended meanwhile; nothing where it lives on.
+
+        Raises:
+            Faulted: It has.
+        """
+        ready = select.poll()
+        ready.register(self._reaper, select.POLLIN)
+        if not self.has_ended and ready.poll(_END_S * 1000):
+            self._died()
+
     def give_up(self, status: Status, reason: str) -> NoReturn:
         """Kill the worker and raise its fault."""
         self._log.drain()
@@ -196,8 +208,8 @@ class Contact:
         if now >= end:
             self.give_up(Status.TIMEOUT, "killed at its wall-clock limit")
         ready = [file for file, _ in self._poll.poll(min(end - now, _TICK_S) * 1000)]
-        if self._log.fileno() in ready and not self._log.drain():
-            self.give_up(Status.OUTPUT_LIMIT, "it flooded its standard streams")
+        if self._log.fileno() in ready:
+            self._read_log()
         if self._wire.fileno() in ready:
             self._wire.feed()
         elif self._reaper.fileno() in ready:
@@ -205,6 +217,12 @@ class Contact:
         if now > self._next_look:
             self._next_look = now + _TICK_S
             self._check_limits()
+
+    def _read_log(self) -> None:
+        if not self._log.drain():
+            self.give_up(Status.OUTPUT_LIMIT, "it flooded its standard streams")
+        if self._log.is_finished:  # it would be ready for ever
+            self._poll.unregister(self._log)
 
     def _send(self, message: Message, files: tuple[int, ...], timeout_s: float) -> None:
         try:

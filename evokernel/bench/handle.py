@@ -352,7 +352,11 @@ class Worker:
             self._refuse()
 
     def _hidden(self, error: Unreachable) -> NoReturn:
-        """Of memory that can be reached in others it is the module's doing if it cannot in this."""
+        """Of memory that can be reached in others it is the module's doing if it cannot in this.
+
+        The memory of a process that has ended is gone without anybody's having hidden it.
+        """
+        self._contact.mourn()
         if self.spec.role != "candidate":
             raise error
         self._contact.give_up(Status.CONTRACT, f"it hid its memory from the harness: {error}")

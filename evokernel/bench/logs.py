@@ -22,6 +22,8 @@ class OutputLog:
         self._seen = 0
         self._tail = b""
         self._is_open = True
+        self.is_finished = False
+        """Nobody has the other end any more: nothing will come."""
 
     def fileno(self) -> int:
         """The descriptor, for `poll`."""
@@ -40,6 +42,7 @@ class OutputLog:
             except BlockingIOError:
                 break
             if not data:
+                self.is_finished = True
                 break
             self._seen += len(data)
             self._tail = (self._tail + data)[-_TAIL:]
