@@ -21,15 +21,21 @@ TRIES = 3
 RUN_S = 20.0
 """Wall limit of one phase of an exhibit, seconds."""
 
-PAIRS = 2
-"""Comparisons with an honest twin that a cheat for time has to win."""
+PAIRS = 4
+"""Comparisons of a cheat for time with an honest twin, until one verdict or the other is clear."""
+WINS = 2
+"""Comparisons that it has to win."""
 GAIN = 1.05
-"""A cheat for time has won where the lower bound of its speedup exceeds the upper bound of its
-twin's by this factor: quick measurements on a busy machine have wide intervals."""
+"""It wins one whose lower bound of its speedup exceeds the upper bound of its twin's by this."""
+HARMLESS = 1.2
+"""It is harmless where the upper bound exceeds the lower bound of its twin's by at most this: quick
+measurements of the same kernel differ by some percent."""
 
 Outcome = Literal[
     "caught", "harmless", "passed", "accepted", "refused", "confused", "not judged", "skipped"
 ]
+GOOD: tuple[Outcome, ...] = ("caught", "harmless", "passed")
+"""What is as it should be."""
 FAILURES: tuple[Outcome, ...] = ("accepted", "refused", "confused")
 """What makes the self-test fail."""
 
@@ -82,7 +88,7 @@ class Summary(Frozen):
     @property
     def is_green(self) -> bool:
         """Nothing failed, and something was judged."""
-        return not self.failed and self.number("caught", "harmless", "passed") > 0
+        return not self.failed and self.number(*GOOD) > 0
 
 
 def local(task: Task, config: BenchConfig) -> Evaluator:
@@ -116,7 +122,7 @@ def chosen(names: Sequence[str] = (), quick: bool = False) -> tuple[Exhibit, ...
     return (*(codes[code] for code in sorted(codes)), *honest.values())
 
 
-def examine(
+def judge(
     wanted: Iterable[Exhibit], config: BenchConfig, open_evaluator: Open = local
 ) -> Iterator[Finding]:
     """Judge exhibits, those of one task and policy with one evaluator; each as soon as it is known.
@@ -139,7 +145,7 @@ def examine(
         judged = config.model_copy(update={"contract": first.policy})
         with open_evaluator(habitats()[first.task].task(first.policy), judged) as evaluator:
             keeper = _Keeper(evaluator)
-            yield from (keeper.examined(exhibit) for exhibit in members)
+            yield from (keeper.finding(exhibit) for exhibit in members)
 
 
 def quick_config(**changes: Any) -> BenchConfig:
@@ -163,9 +169,9 @@ class _Keeper:
         self._held = evaluator.facts().protections
         self._twin: Interval | None = None
 
-    def examined(self, exhibit: Exhibit) -> Finding:
+    def finding(self, exhibit: Exhibit) -> Finding:
         """What becomes of one exhibit."""
-        if exhibit.needs and not any(self._held.get(name) for name in exhibit.needs):
+        if exhibit.needs and not any(self._held[name] for name in exhibit.needs):
             names = " or ".join(name.replace("_", " ") for name in exhibit.needs)
             reason = f"nothing stops it here; it takes {names}"
             return _finding(exhibit, "not judged", reason=reason)
@@ -192,18 +198,25 @@ class _Keeper:
 
     def _compared(self, exhibit: Exhibit, evaluation: Evaluation) -> tuple[Outcome, str]:
         """Whether a cheat for time that passed gained any, and what was seen."""
-        gain = 0.0
+        wins, most = 0, float("inf")
         for number in range(PAIRS):
-            if number:  # what looks like a gain is measured again, both sides
+            if number:  # both sides once more
                 evaluation, self._twin = self._judged(exhibit.candidate()), None
             self._twin = self._twin or _ratio(self._judged(exhibit.twin))
             ours, honest = _ratio(evaluation), self._twin
             if ours is None or honest is None:
-                return "not judged", "its time could not be compared with that of an honest kernel"
+                continue
             gain = ours.low / honest.high
-            if gain <= GAIN:
-                return "harmless", "it passed, but with no better time than an honest kernel"
-        return "accepted", f"it passed with at least {gain:.2f} times an honest kernel's speed"
+            most = min(most, ours.high / honest.low)
+            wins += gain > GAIN
+            if wins == WINS:
+                return "accepted", f"it passed, with over {gain:.2f} times an honest kernel's speed"
+            if not wins and most <= HARMLESS:
+                return (
+                    "harmless",
+                    f"it passed, at most {most:.2f} times as fast as an honest kernel",
+                )
+        return "not judged", "it passed, and the machine was too busy to tell what it gained"
 
 
 def _outcome(exhibit: Exhibit, evaluation: Evaluation) -> Outcome:

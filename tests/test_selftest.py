@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from evokernel.bench.messages import Protections
 from evokernel.cli import main
 from evokernel.evaluation import Status
-from evokernel.selftest import Summary, chosen, examine, quick_config
+from evokernel.selftest import Summary, chosen, judge, quick_config
 from evokernel.testing import FakeEvaluator, fake_kernel
 from evokernel.zoo import Exhibit, exhibits, habitats
 
@@ -93,7 +94,7 @@ def test_names_and_codes_choose():
 
 
 def summary(*wanted: Exhibit, evaluator=FakeEvaluator) -> Summary:
-    found = examine(wanted, quick_config(), lambda task, config: evaluator(task))
+    found = judge(wanted, quick_config(), lambda task, config: evaluator(task))
     return Summary(findings=tuple(found), seconds=0.0)
 
 
@@ -131,6 +132,25 @@ def test_a_cheat_for_time_is_harmless_where_it_gains_none(median_ms, outcome):
     found = summary(saying(exhibit, Status.PASSED, median_ms=median_ms))  # its twin takes 1 ms
     assert found.findings[0].outcome == outcome
     assert found.is_green is (outcome == "harmless")
+
+
+def test_a_gain_that_cannot_be_told_is_neither_harmless_nor_accepted():
+    exhibit = next(e for e in CHEATS if e.wants_time)
+    found = summary(saying(exhibit, Status.PASSED, median_ms=0.8, doubt=0.3))
+    assert found.findings[0].outcome == "not judged"
+    assert not found.is_green
+
+
+def test_protections_that_are_needed_exist():
+    names = {name for exhibit in exhibits() for name in exhibit.needs}
+    assert names <= set(Protections.model_fields) - {"notes"}
+
+
+@pytest.mark.usefixtures("warm")
+def test_some_are_judged_for_real():
+    wanted = [*chosen(["zeros", "plain-torch", "lost-tail"]), HONEST[0]]
+    findings = tuple(judge(wanted, quick_config()))
+    assert {finding.outcome for finding in findings} == {"caught", "passed"}
 
 
 def test_a_spoiled_verdict_is_tried_again_and_is_no_catch():

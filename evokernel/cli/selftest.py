@@ -5,7 +5,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 from rich.console import Console
@@ -19,14 +19,7 @@ from evokernel.cli.wording import counted, duration, folded
 if TYPE_CHECKING:
     from evokernel.selftest import Finding, Outcome, Summary
 
-_STYLES = {
-    **dict.fromkeys(("caught", "harmless", "passed"), "green"),
-    **dict.fromkeys(("not judged", "skipped"), "yellow"),
-}
 _COLUMNS = (6, 32, 21, 18, 8)
-_OUTCOMES: "tuple[Outcome, ...]" = (
-    *("caught", "harmless", "passed", "accepted", "refused", "confused", "not judged", "skipped"),
-)
 
 
 def selftest(
@@ -35,7 +28,7 @@ def selftest(
         typer.Argument(metavar="NAME", help="Only these exhibits: names, codes (A1..H8) or kinds."),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Every mechanism once, within a minute.")
+        bool, typer.Option("--quick", help="Every mechanism once, in about a minute.")
     ] = False,
     source: Annotated[
         bool, typer.Option("--source", help="Print the candidates instead of judging them.")
@@ -44,14 +37,15 @@ def selftest(
 ) -> None:
     """Judge a zoo of cheating, broken and honest candidates, as any candidate is judged.
 
-    Every cheat has to be caught for what it does, and every honest kernel has to pass, among them
-    those that look suspicious. Takes up to five minutes. docs/hacks.md explains the codes.
+    Every cheat has to be caught for what it does, or to gain nothing by it, and every honest kernel
+    has to pass, among them those that look suspicious. Takes up to five minutes; docs/hacks.md
+    explains the codes.
 
     Exit code 1: a cheat was accepted, an honest kernel refused, or the two were confused.
 
     Example: evokernel selftest --quick
     """
-    from evokernel.selftest import Summary, chosen, examine, quick_config
+    from evokernel.selftest import Summary, chosen, judge, quick_config
     from evokernel.zoo import exhibits
 
     known = {part for e in exhibits() for part in (e.name, e.code, e.kind) if part}
@@ -62,7 +56,7 @@ def selftest(
         typer.echo("\n\n".join(f"# {e.name}\n{e.candidate().source.strip()}" for e in wanted))
         return
     began = time.monotonic()
-    found = examine(wanted, quick_config())
+    found = judge(wanted, quick_config())
     findings = tuple(found if as_json else _shown(found))
     summary = Summary(findings=findings, seconds=round(time.monotonic() - began, 1))
     if as_json:
@@ -75,12 +69,14 @@ def selftest(
 
 def _shown(found: "Iterable[Finding]") -> "Iterator[Finding]":
     """Print each as soon as it is there."""
+    from evokernel.selftest import GOOD
+
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     console = Console(highlight=False, markup=False, soft_wrap=True)
     console.print(_row("code", "name", "expected", "got", "took"), style="bold")
     for finding in found:
         console.print(_line(finding))
-        if finding.outcome not in ("caught", "harmless", "passed"):
+        if finding.outcome not in GOOD:
             said = f"{finding.outcome}: {finding.reason or finding.mechanism}"
             console.print(folded(said, width, _COLUMNS[0] + 2), style=_style(finding.outcome))
         yield finding
@@ -103,27 +99,36 @@ def _row(*cells: str) -> str:
     return f"{code:<{first}}{name:<{second}}{wanted:<{third}}{got:<{fourth}}{took:>{last}}"
 
 
-def _style(outcome: str) -> str:
-    return _STYLES.get(outcome, "bold red")
+def _style(outcome: "Outcome") -> str:
+    from evokernel.selftest import FAILURES, GOOD
+
+    if outcome in FAILURES:
+        return "bold red"
+    return "green" if outcome in GOOD else "yellow"
 
 
 def _conclude(summary: "Summary") -> None:
+    from evokernel.selftest import Outcome
+
+    outcomes = get_args(Outcome)
     print()
-    table = Table("code", *_OUTCOMES, box=None)
+    table = Table("code", *outcomes, box=None)
     rows: dict[str, Counter[str]] = {}
     for finding in summary.findings:
         rows.setdefault(finding.code or "honest", Counter())[finding.outcome] += 1
     for code, counts in sorted(rows.items(), key=lambda item: (item[0] == "honest", item[0])):
-        table.add_row(code, *(str(counts[name] or "") for name in _OUTCOMES))
+        table.add_row(code, *(str(counts[name] or "") for name in outcomes))
     show(table)
     print()
     for finding in summary.failed:
         print(f"{finding.outcome}: {finding.code or 'honest'} {finding.name}: {finding.mechanism}")
     counts = Counter(finding.outcome for finding in summary.findings)
-    told = (f"{counts[name]} {name}" for name in _OUTCOMES if counts[name])
-    verdict = "all is well" if summary.is_green else _trouble(summary)
+    told = (f"{counts[name]} {name}" for name in outcomes if counts[name])
+    verdict = _trouble(summary) or ("nothing failed" if counts["not judged"] else "all is well")
     print(f"{', '.join(told)}; {duration(summary.seconds)}: {verdict}")
 
 
 def _trouble(summary: "Summary") -> str:
-    return counted(len(summary.failed), "failure") if summary.failed else "nothing was judged"
+    if summary.failed:
+        return counted(len(summary.failed), "failure")
+    return "" if summary.is_green else "nothing was judged"

@@ -4,6 +4,7 @@ They serve tests, demonstrations and people who build on EvoKernel. A fake kerne
 comments how it will be judged, so a test reads from top to bottom:
 
     # median_ms: 2.5           time of one call; 1.0 if it does not say
+    # doubt: 0.3               half width of its speedups' intervals, relative; 0.01 without
     # status: wrong_values     any `Status`; `passed` if it does not say
     # bound_by: memory         what its profile will say
     # techniques: a b          what its proposal will say
@@ -22,6 +23,7 @@ from typing import Self
 from evokernel import __version__
 from evokernel.attempt import Candidate, Proposal, Stage
 from evokernel.bench import Baseline, Claim, Facts, Heard, nobody
+from evokernel.bench.messages import Protections
 from evokernel.evaluation import Evaluation, Profile, Promotion, Status
 from evokernel.opgraph import OpGraph
 from evokernel.proposers import Exhausted, Request
@@ -206,7 +208,7 @@ class FakeEvaluator:
             torch="none",
             compiler="none",
             threads=1,
-            protections={},
+            protections=Protections().model_dump(mode="json"),
         )
 
     @property

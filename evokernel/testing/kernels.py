@@ -108,16 +108,17 @@ def fake_evaluation(candidate: Candidate, task: Task) -> Evaluation:
             tolerance="as the fake says",
         ),
         contract=Contract(policy="own_kernels_only", is_kept=True, own_kernels=("kernel",)),
-        timing=_timing(_median_ms(candidate)),
+        timing=_timing(_median_ms(candidate), float(marker(candidate, "doubt") or DOUBT)),
         harness=__version__,
         device="fake",
     )
 
 
+DOUBT = 0.01
 _BEFORE_COMPILING = {Status.INVALID_SOURCE, Status.COMPILE_ERROR, Status.COMPILE_TIMEOUT}
 
 
-def _timing(median_ms: float) -> Timing:
+def _timing(median_ms: float, doubt: float) -> Timing:
     opponents = {"eager": EAGER_MS, "compile": COMPILE_MS}
     return Timing(
         median_ms=median_ms,
@@ -128,7 +129,7 @@ def _timing(median_ms: float) -> Timing:
         speedups=tuple(
             Speedup(
                 against=name,
-                ratio=_around(opponent / median_ms),
+                ratio=_around(opponent / median_ms, doubt),
                 opponent_ms=opponent,
                 is_faster=opponent > 1.02 * median_ms,
                 is_slower=opponent < 0.98 * median_ms,
@@ -139,8 +140,8 @@ def _timing(median_ms: float) -> Timing:
     )
 
 
-def _around(ratio: float) -> Interval:
-    return Interval(value=ratio, low=0.99 * ratio, high=1.01 * ratio)
+def _around(ratio: float, doubt: float = DOUBT) -> Interval:
+    return Interval(value=ratio, low=(1 - doubt) * ratio, high=(1 + doubt) * ratio)
 
 
 def marker(candidate: Candidate, name: str) -> str:
