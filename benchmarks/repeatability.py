@@ -20,8 +20,8 @@ import numpy as np
 
 from evokernel.attempt import Candidate
 from evokernel.bench import promotion, race
+from evokernel.bench.series import Series
 from evokernel.bench.session import Session
-from evokernel.bench.timing import Series
 from evokernel.config import BenchConfig
 from evokernel.task import Task
 

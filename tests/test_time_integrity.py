@@ -11,9 +11,10 @@ import pytest
 from evokernel.bench import race, timing
 from evokernel.bench.messages import Repetition, Turn, WorkerSpec
 from evokernel.bench.oracle import Oracle
+from evokernel.bench.pace import Pace
 from evokernel.bench.pool import Worker, WorkerPool
+from evokernel.bench.series import CANDIDATE, IDLE, Block, Series
 from evokernel.bench.stage import Stage
-from evokernel.bench.timing import CANDIDATE, IDLE, Block, Pace, Series
 from evokernel.bench.wallclock import ClockCheck, allowed, extra, lower_bound
 from evokernel.compilers.cpp import CppCompiler
 from evokernel.evaluation import Status

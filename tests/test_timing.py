@@ -17,9 +17,10 @@ from evokernel.bench import disturbance, race, statistics, timing
 from evokernel.bench.disturbance import Disturbance, Signs, device_lock
 from evokernel.bench.messages import WorkerSpec
 from evokernel.bench.oracle import Oracle
+from evokernel.bench.pace import Pace
 from evokernel.bench.pool import Worker, WorkerPool
+from evokernel.bench.series import CANDIDATE, Block, Series
 from evokernel.bench.stage import Stage
-from evokernel.bench.timing import CANDIDATE, Block, Pace, Series
 from evokernel.bench.wallclock import check_clock
 from evokernel.compilers.cpp import CppCompiler
 from evokernel.errors import WorkerError

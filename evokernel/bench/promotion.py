@@ -14,9 +14,10 @@ from evokernel.attempt import Candidate
 from evokernel.bench import TOGETHER, Claim, race, timing
 from evokernel.bench.messages import Faulted
 from evokernel.bench.oracle import Case
+from evokernel.bench.pace import Pace
 from evokernel.bench.pool import Worker
+from evokernel.bench.series import CANDIDATE, Series
 from evokernel.bench.session import Session
-from evokernel.bench.timing import CANDIDATE, Pace, Series
 from evokernel.bench.trials import Failure, Trials
 from evokernel.errors import WorkerError
 from evokernel.evaluation import Interval, Promotion, Status

@@ -9,9 +9,10 @@ from evokernel.bench import device as devices
 from evokernel.bench import statistics, timing
 from evokernel.bench.messages import Outcome
 from evokernel.bench.oracle import Case
+from evokernel.bench.pace import Pace
 from evokernel.bench.pool import Worker
+from evokernel.bench.series import CANDIDATE, Series
 from evokernel.bench.session import Session
-from evokernel.bench.timing import CANDIDATE, Pace, Series
 from evokernel.bench.trials import Failure
 from evokernel.bench.wallclock import ClockCheck, Extra, allowed, check_clock, extra
 from evokernel.evaluation import Interval, Speedup, Status, Timing

@@ -14,8 +14,8 @@ from evokernel.bench.opponents import Opponents
 from evokernel.bench.oracle import Case
 from evokernel.bench.promotion import PROCESSES, SPARE
 from evokernel.bench.provenance import Subject
+from evokernel.bench.series import CANDIDATE, Series
 from evokernel.bench.session import Session
-from evokernel.bench.timing import CANDIDATE, Series
 from evokernel.bench.trials import Failure, Trials
 from evokernel.config import BenchConfig
 from evokernel.errors import WorkerError

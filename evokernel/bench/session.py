@@ -13,17 +13,17 @@ from typing import Literal
 from weakref import WeakKeyDictionary
 
 from evokernel.attempt import Candidate
-from evokernel.bench import Say, silent, timing
+from evokernel.bench import Say, silent
 from evokernel.bench import device as devices
 from evokernel.bench.device import CPU, DeviceFacts
 from evokernel.bench.disturbance import device_lock
 from evokernel.bench.evidence import Handed
 from evokernel.bench.messages import Loaded, WorkerSpec
 from evokernel.bench.oracle import BUDGET_BYTES, Case, Oracle
+from evokernel.bench.pace import QUICK, STANDARD, Pace
 from evokernel.bench.pool import Build, Worker, WorkerPool
 from evokernel.bench.reference import free_bytes
 from evokernel.bench.stage import Stage
-from evokernel.bench.timing import Pace
 from evokernel.compilers import Artefact, BuildFailure, KernelSource
 from evokernel.compilers.choice import EveryCompiler
 from evokernel.config import BenchConfig
@@ -109,8 +109,8 @@ class Session:
     def pace(self) -> Pace:
         """How long to measure, and how calm it must be."""
         if self.config.measurement == "quick":
-            return timing.QUICK
-        return replace(timing.STANDARD, quiet_s=self.config.quiet_s)
+            return QUICK
+        return replace(STANDARD, quiet_s=self.config.quiet_s)
 
     @property
     def telling_cases(self) -> tuple[Case, ...]:

@@ -15,20 +15,18 @@ import random
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 from evokernel.bench import disturbance, statistics
-from evokernel.bench.disturbance import Disturbance, Signs
-from evokernel.bench.messages import Faulted, Outcome, Repetition, TimePlan, Turn, Variant
+from evokernel.bench.disturbance import Signs
+from evokernel.bench.messages import Faulted, Repetition, TimePlan, Turn, Variant
 from evokernel.bench.oracle import Case, Oracle
+from evokernel.bench.pace import Pace
 from evokernel.bench.pool import Worker
+from evokernel.bench.series import CANDIDATE, IDLE, Block, Series
 from evokernel.bench.stage import Stage, Supply, calm
 from evokernel.bench.turns import Turns
 from evokernel.errors import WorkerError
-
-CANDIDATE = "candidate"
-IDLE = "idle"
-"""The side of the calls that only show what the way there and back takes."""
 
 Rivals = Mapping[str, Sequence[str]]
 """By candidate, the sides that it is compared with."""
@@ -46,97 +44,6 @@ FOREIGN_CORES = 0.3
 STOLEN_SHARE = 0.05
 PATIENCE = 3
 """Times the least number of blocks that is tried before a busy machine is given up."""
-
-
-@dataclass(frozen=True)
-class Pace:
-    """How long to measure, and how much calm to demand."""
-
-    limit_s: float
-    """Seconds for the blocks, warming up not included; the least number of blocks comes first."""
-    least: int
-    """Clean blocks that make a number."""
-    tight: float
-    """Half width of the ratios' intervals at which measuring ends early. Dimensionless."""
-    quiet_s: float
-    """How long to wait for a quiet moment; 0 does not wait."""
-    is_strict: bool
-    """Too few clean blocks make no number; otherwise disturbed ones are used, and that is noted."""
-    kept: int
-    """Outputs of timed repetitions that are handed over for checking."""
-    warmups: int = 2
-    """Untimed calls before the first block."""
-    watched: int = 1
-    """One block of so many is supplied and timed from outside. A worker that is let go by a message
-    often begins with two threads on one processor, so that such blocks alone give no number where
-    disturbed ones are dropped."""
-
-
-STANDARD = Pace(limit_s=2.0, least=9, tight=0.004, quiet_s=20.0, is_strict=True, kept=2, watched=4)
-QUICK = Pace(limit_s=0.25, least=5, tight=0.02, quiet_s=0.0, is_strict=False, kept=1, warmups=1)
-
-
-@dataclass(frozen=True)
-class Block:
-    """One repetition of each side."""
-
-    seconds: dict[str, float]
-    """Wall time of one call by side."""
-    clean: dict[str, bool]
-    """Whether the repetition was left alone, by side."""
-    turns: dict[str, Turn] = field(default_factory=dict)
-    """What was seen from outside, by side; `IDLE` too where all of it was supplied from there."""
-
-    @property
-    def is_watched(self) -> bool:
-        """Whether inputs and empty caches came from outside; otherwise each side made its own."""
-        return IDLE in self.turns
-
-
-@dataclass
-class Series:
-    """The blocks of one process of each side."""
-
-    blocks: list[Block] = field(default_factory=list)
-    outputs: dict[str, list[tuple[Case, Outcome]]] = field(default_factory=dict)
-    """By candidate, outputs of timed repetitions with the case that says what is right."""
-    noise: Disturbance | None = None
-    """What the machine showed in the whole section."""
-    restless: Disturbance | None = None
-    """What it showed when waiting for a quiet moment was given up."""
-    is_outside: bool = True
-    """Inputs were written and outputs read from outside."""
-
-    @property
-    def counted(self) -> list[Block]:
-        """The blocks that make the number: one kind of them, as caches and threads differ."""
-        return [block for block in self.blocks if not block.is_watched] or self.blocks
-
-    def pairs(
-        self, opponent: str, side: str = CANDIDATE, tolerant: bool = False
-    ) -> list[tuple[float, float]]:
-        """Times of (opponent, side) from the blocks in which both are clean, or from all."""
-        return [
-            (block.seconds[opponent], block.seconds[side])
-            for block in self.counted
-            if tolerant or (block.clean[opponent] and block.clean[side])
-        ]
-
-    def kept(self, side: str = CANDIDATE) -> tuple[tuple[Case, Outcome], ...]:
-        """Outputs of one candidate's timed repetitions, with the case that says what is right."""
-        return tuple(self.outputs.get(side, ()))
-
-    def clean(self, sides: Sequence[str] = ()) -> int:
-        """Blocks in which all of these sides, or simply all, were left alone."""
-        return sum(all(b.clean[side] for side in sides or b.clean) for b in self.counted)
-
-    def times(self, side: str = CANDIDATE, tolerant: bool = False) -> list[float]:
-        """Times of one side, seconds per call."""
-        return [block.seconds[side] for block in self.counted if tolerant or block.clean[side]]
-
-    def dropped(self, side: str = CANDIDATE) -> int:
-        """Disturbed repetitions of one side."""
-        return sum(not block.clean[side] for block in self.counted)
 
 
 def measure(

@@ -17,11 +17,12 @@ from evokernel.bench.device import CPU
 from evokernel.bench.disturbance import device_lock
 from evokernel.bench.messages import Faulted, Loaded, Outcome
 from evokernel.bench.oracle import Case
+from evokernel.bench.pace import Pace
 from evokernel.bench.pool import Worker
 from evokernel.bench.provenance import Subject
 from evokernel.bench.race import BETWEEN
+from evokernel.bench.series import CANDIDATE
 from evokernel.bench.session import LOCK_S, Session
-from evokernel.bench.timing import CANDIDATE, Pace
 from evokernel.bench.trials import Failure, Trials
 from evokernel.bench.tries import KnownTries
 from evokernel.errors import WorkerError

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from evokernel.bench import disturbance, statistics
 from evokernel.bench.oracle import Case
 from evokernel.bench.pool import Worker
-from evokernel.bench.timing import CANDIDATE, IDLE, Series
+from evokernel.bench.series import CANDIDATE, IDLE, Series
 
 TURN_SHARE, TURN_S = 0.04, 2.5e-4
 """What the parent's clock may see of a call beyond the worker's and beyond an idle call: share of
