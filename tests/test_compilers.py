@@ -13,7 +13,9 @@ import pytest
 import evokernel
 from evokernel.compilers import Artefact, BuildFailure, KernelSource
 from evokernel.compilers.cpp import CppCompiler, signatures
-from evokernel.compilers.diagnostics import KERNEL, parse
+from evokernel.compilers.cpp_messages import KERNEL, parse
+from evokernel.compilers.cuda import CudaCompiler
+from evokernel.compilers.toolkit import Toolkit
 from evokernel.confinement.kernel import landlock_version
 from evokernel.errors import CompilerMissing, ConfigError
 
@@ -213,6 +215,79 @@ def test_compiler_killed_from_outside_is_tried_again(tmp_path, fake):
     assert result.timed_out
     assert "killed from outside" in result.diagnostics[0].message
     assert not failed(compiler.build(cpp(ANSWER))).cached
+
+
+NVRTC = r"""
+#include <csignal>
+#include <cstring>
+static bool is_odd;
+static const char LOG[] = SAID;
+extern "C" int nvrtcVersion(int* major, int* minor) { *major = 13; *minor = 0; return 0; }
+extern "C" int nvrtcCreateProgram(void** program, const char* source, const char*, int,
+                                  const char**, const char**) {
+  is_odd = std::strstr(source, "odd");
+  *program = &is_odd;
+  return 0;
+}
+extern "C" int nvrtcCompileProgram(void*, int, const char**) { return is_odd ? (ODD) : 0; }
+extern "C" int nvrtcGetProgramLogSize(void*, size_t* n) { *n = sizeof LOG; return 0; }
+extern "C" int nvrtcGetProgramLog(void*, char* out) {
+  std::memcpy(out, LOG, sizeof LOG);
+  return 0;
+}
+extern "C" int CUBIN(void*, size_t* n) { *n = 5; return 0; }
+extern "C" int nvrtcGetCUBIN(void*, char* out) { std::memcpy(out, "cubin", 5); return 0; }
+extern "C" const char* nvrtcGetErrorString(int) { return "NVRTC_ERROR_INTERNAL_ERROR"; }
+"""
+
+
+@pytest.fixture
+def nvrtc(compiler, tmp_path):
+    """Return a function that makes a library like NVRTC, odd in one respect."""
+
+    def make(odd: str = "6", said: str = "", cubin: str = "nvrtcGetCUBINSize") -> CudaCompiler:
+        flags = f"-DODD={odd}", f'-DSAID="{said}"', f"-DCUBIN={cubin}"
+        library = built(compiler.build(cpp(NVRTC, *flags))).path
+        toolkit = Toolkit(library=library, origin="toolkit", includes=())
+        return CudaCompiler(tmp_path / "cuda", arch="sm_90a", toolkit=toolkit)
+
+    return make
+
+
+def cuda(source: str) -> KernelSource:
+    return KernelSource(backend="cuda", source=source, name="mine.cu")
+
+
+def test_words_about_memory_are_no_fault_of_a_kernel_that_was_built(nvrtc):
+    compiler = nvrtc(said="std::bad_alloc")
+    assert Path(built(compiler.build(cuda("plain"))).path).read_bytes() == b"cubin"
+    refused = failed(compiler.build(cuda("odd")))
+    assert refused.diagnostics[0].message == "the compiler ran out of its 4 GiB of memory"
+
+
+def test_a_crash_of_the_compilers_process_is_not_kept(nvrtc):
+    compiler = nvrtc(odd="std::raise(SIGSEGV)")
+    for _ in range(2):
+        result = failed(compiler.build(cuda("odd")))
+        assert result.timed_out
+        assert not result.cached
+        assert "killed from outside" in result.diagnostics[0].message
+    assert compiler.is_fenced
+
+
+def test_what_ends_without_an_answer_is_blamed_only_where_the_simplest_kernel_is_built(nvrtc):
+    compiler = nvrtc(odd="11")  # neither of the two ways in which NVRTC refuses a source
+    result = failed(compiler.build(cuda("odd")))
+    assert result.diagnostics[0].file == "mine.cu"
+    assert "NVRTC gave no answer: nvrtc: NVRTC_ERROR_INTERNAL" in result.diagnostics[0].message
+    assert compiler.is_fenced
+
+
+def test_a_fault_of_ours_is_not_the_kernels(nvrtc):
+    compiler = nvrtc(cubin="misnamed")
+    with pytest.raises(CompilerMissing, match="does not build the simplest kernel .*nvrtcGetCUBIN"):
+        compiler.build(cuda("plain"))
+    assert compiler.is_fenced
 
 
 def test_flood_of_messages_is_capped(compiler):

@@ -108,7 +108,7 @@ def test_missing_header_names_its_wheel(cache, header, wheel):
     error = first_error(bare, f'\n#include <{header}>\nextern "C" __global__ void f() {{}}\n')
     assert (error.file, error.line) == ("kernel_0.cu", 2)
     assert "open source file" in error.message
-    assert f"it comes with `{wheel}` (extra `cuda`)" in error.message
+    assert f"it comes with `{wheel}` (extra `compilers`)" in error.message
 
 
 def test_header_of_the_host_is_no_header_of_a_kernel(compiler):
@@ -302,7 +302,7 @@ def test_every_backend_has_its_compiler(cache, monkeypatch):
 
 def test_machine_without_nvrtc(tmp_path):
     nothing = Toolkit(library=None, origin="", includes=())
-    with pytest.raises(CompilerMissing, match="no NVRTC: .* install the extra `cuda`"):
+    with pytest.raises(CompilerMissing, match="no NVRTC: .* install the extra `compilers`"):
         CudaCompiler(tmp_path, toolkit=nothing)
 
 

@@ -2,11 +2,14 @@
 
 import importlib.util
 import zipfile
+from pathlib import Path
 
 import pytest
 
+import evokernel
 from evokernel.compilers import Artefact, BuildFailure, KernelSource
 from evokernel.compilers.triton import TritonCompiler
+from evokernel.confinement.kernel import landlock_version
 from evokernel.task.autotune import opened
 from evokernel.tuning import Space
 
@@ -135,6 +138,13 @@ def test_configurations_become_a_choice_of_our_own():
     assert Space.declared(frozen).parameters == {"SCALE_CONFIG": (1,)}
 
 
+def test_imports_from_the_future_stay_first():
+    future = "from __future__ import annotations\nfrom __future__ import division\n"
+    text = opened(future + KERNELS)
+    compile(text, "mine.py", "exec")
+    assert text.startswith(f"{future}import torch; SCALE_CONFIG = 0; TUNE = ")
+
+
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -163,3 +173,41 @@ def mul(x): pass
         "import triton; MUL_CONFIG = 0; TUNE = {'MUL_CONFIG': [0, 1, 2]}  # first"
     )
     assert "@triton.autotune(CONFIGS[MUL_CONFIG : MUL_CONFIG + 1], key=[])" in opened(source)
+
+
+@needs_triton
+@pytest.mark.skipif(not landlock_version(), reason="the kernel offers no Landlock")
+@pytest.mark.parametrize("end", ["sys.exit(0)", "os._exit(3)", "os._exit(0)", "os.abort()"])
+def test_a_candidate_does_not_take_the_fence_down(tmp_path, end):
+    secret = tmp_path / "secret"
+    secret.write_text("42")
+    source = f"import os, sys\ntry:\n    print('read', open({str(secret)!r}).read())\n"
+    source += f"except OSError as error:\n    print(error.strerror, flush=True)\n{end}\n"
+    compiler = TritonCompiler(tmp_path, arch="sm_90a")
+    built = compiler.build(KernelSource(backend="triton", source=source, name="mine.py"))
+    assert isinstance(built, BuildFailure)
+    assert "Permission denied" in built.log
+    assert "read 42" not in built.log
+    assert compiler.is_fenced
+    assert built.cached is False
+
+
+@needs_triton
+@pytest.mark.skipif(not landlock_version(), reason="the kernel offers no Landlock")
+def test_a_candidate_reads_the_package_and_not_what_lies_beside_it(cache):
+    root = Path(evokernel.__file__).resolve().parent.parent
+    source = f"""\
+import os
+from evokernel import jit
+for place in ("", "README.md", "tests/test_triton.py", "evokernel/tasks/softmax.py"):
+    try:
+        os.stat(os.open(os.path.join({str(root)!r}, place), os.O_RDONLY))
+        print("open:", place)
+    except OSError as error:
+        print(error.strerror)
+print("jit:", jit.__name__, flush=True)
+"""
+    built = build(cache, source + DECLARED)
+    assert isinstance(built, Artefact), built
+    assert built.log.count("Permission denied") == 4
+    assert "jit: evokernel.jit" in built.log

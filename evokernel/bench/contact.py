@@ -22,6 +22,7 @@ from evokernel.bench.scratch import Scratch
 from evokernel.bench.verdict import last_words, verdict
 from evokernel.bench.wire import BadFrame, BrokenWire, Message, Wire
 from evokernel.compilers import Artefact, BuildFailure, KernelSource
+from evokernel.compilers.signatures import KERNELS_ONLY
 from evokernel.confinement import kernel
 from evokernel.errors import WorkerError
 from evokernel.evaluation import Diagnostic, Status
@@ -238,6 +239,10 @@ class Contact:
             wanted = wanted.model_copy(update={"name": plain(wanted.name)[:_NAME_CHARS]})
         except ValidationError:
             self.give_up(Status.CRASHED, "it asked to build what is no kernel")
+        if wanted.backend not in KERNELS_ONLY:
+            # To build for Triton is to run the module's Python outside of its worker.
+            reason = f"it asked to build for `{wanted.backend}`, which `jit` has no way to ask for"
+            self.give_up(Status.CRASHED, reason)
         self._builds += 1
         if self._builds > MAX_BUILDS:
             self.give_up(Status.COMPILE_ERROR, f"it asked for more than {MAX_BUILDS} kernels")

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from evokernel.compilers import KernelSource
 from evokernel.compilers.cache import Entry
-from evokernel.compilers.cached import CachedCompiler, UnknownArchitecture
-from evokernel.compilers.cuda_messages import KERNEL, failure, line_of, parse
+from evokernel.compilers.cached import CachedCompiler, UnknownArchitecture, last_words
+from evokernel.compilers.cuda_messages import KERNEL, failure, parse
+from evokernel.compilers.diagnostics import line_of
 from evokernel.compilers.flags import cuda_refusals, fast_math
 from evokernel.compilers.nvrtc import REFUSED
 from evokernel.compilers.process import Outcome
@@ -21,16 +22,11 @@ from evokernel.compilers.toolkit import Toolkit
 from evokernel.errors import CompilerMissing
 from evokernel.evaluation import Diagnostic
 
-__all__ = ["FLAGS", "CudaCompiler"]
-
-FLAGS = ("-std=c++17", "--generate-line-info", "--ptxas-options=-v")
-"""What every kernel is built with beside its architecture; the author's flags come after it."""
-
 _PROGRAM = files("evokernel.compilers").joinpath("nvrtc.py")
 _ANSWER_S = 30.0
 _INSTALL = (
-    "install the extra `cuda` (`pip install 'evokernel-agent[cuda]'`, in a checkout `pip install "
-    "-c constraints.txt -e '.[cuda]'`), or name a CUDA toolkit with `$CUDA_HOME`"
+    "install the extra `compilers` (`pip install 'evokernel-agent[compilers]'`, in a checkout `pip "
+    "install -c constraints.txt -e '.[compilers]'`), or name a CUDA toolkit with `$CUDA_HOME`"
 )
 
 
@@ -51,6 +47,9 @@ class CudaCompiler(CachedCompiler):
 
     KERNEL = KERNEL
     BUILT = "kernel.cubin"
+    FLAGS = ("-std=c++17", "--generate-line-info", "--ptxas-options=-v")
+    PROBE = 'extern "C" __global__ void probe(float* x) { x[0] = 1; }\n'
+    INSTALL = _INSTALL
 
     def __init__(
         self,
@@ -77,32 +76,39 @@ class CudaCompiler(CachedCompiler):
         """Say which of the author's flags are not passed on, and why."""
         return tuple(map(failure, cuda_refusals(kernel.flags)))
 
-    def make(self, folder: Path, kernel: KernelSource, arch: str) -> Entry:
-        """Compile; see `CachedCompiler.make`."""
-        outcome = self.run_program(
-            folder, _PROGRAM.read_text(encoding="utf-8"), "build", self._job(kernel, arch),
-            [str(Path(self._library).parent), *(place.folder for place in self.toolkit.includes)],
-        )  # fmt: skip
-        limit = self.limit_hit(outcome)
-        cubin = Path(folder, self.BUILT)
-        if not limit and outcome.code not in (0, REFUSED):
-            raise CompilerMissing(f"`{self._library}` does not work: {_last(outcome)}; {_INSTALL}")
+    def title(self) -> str:
+        """Where NVRTC lies."""
+        return f"`{self._library}`"
+
+    def start(self, folder: Path, kernel: KernelSource, arch: str, is_fenced: bool) -> Outcome:
+        """Have NVRTC compile; see `CachedCompiler.start`."""
+        beside = str(Path(self._library).parent)
+        return self.run_program(
+            folder,
+            _PROGRAM.read_text(encoding="utf-8"),
+            self._job(kernel, arch),
+            is_fenced,
+            (beside, *(place.folder for place in self.toolkit.includes)),
+            {"LD_LIBRARY_PATH": beside},
+        )
+
+    def read(self, folder: Path, kernel: KernelSource, arch: str, outcome: Outcome) -> Entry:
+        """Read NVRTC's answer; see `CachedCompiler.read`."""
         if "invalid value for --gpu-architecture" in outcome.output:
             raise UnknownArchitecture(self._unknown(arch))
-        if limit:
-            found: tuple[Diagnostic, ...] = (failure(limit),)
-        elif outcome.code == REFUSED:
+        cubin = folder / self.BUILT
+        is_built = outcome.code == 0 and cubin.is_file()
+        if outcome.code == REFUSED:
             found = _reasons(outcome, kernel.source)
-        else:
+        elif is_built:
             found = parse(outcome.output, kernel.source)
+        else:
+            found = (failure(f"NVRTC gave no answer: {last_words(outcome.output)}"),)
         return Entry(
             key="",
             library=None,
-            seconds=outcome.seconds,
-            log=outcome.output,
             diagnostics=found,
-            timed_out=bool(limit),
-            resources=report(outcome.output, cubin.read_bytes()) if cubin.is_file() else (),
+            resources=report(outcome.output, cubin.read_bytes()) if is_built else (),
             notes=fast_math(kernel.flags),
         )
 
@@ -112,7 +118,7 @@ class CudaCompiler(CachedCompiler):
         # Two releases of one version differ in their size, if in nothing that can be asked.
         size = Path(self._library).stat().st_size
         stand_ins = hashlib.sha256(repr(HEADERS).encode()).hexdigest()[:8]
-        return f"NVRTC {major}.{minor} | {size} | {self.toolkit.versions()} | {stand_ins} | {FLAGS}"
+        return f"NVRTC {major}.{minor} | {size} | {self.toolkit.versions()} | {stand_ins}"
 
     def _job(self, kernel: KernelSource, arch: str) -> dict[str, object]:
         includes = [f"-I{place.folder}" for place in self.toolkit.includes]
@@ -122,7 +128,7 @@ class CudaCompiler(CachedCompiler):
             "name": KERNEL,
             "cubin": self.BUILT,
             "headers": HEADERS,
-            "options": [f"-arch={arch}", *FLAGS, *includes, *kernel.flags],
+            "options": [f"-arch={arch}", *self.FLAGS, *includes, *kernel.flags],
         }
 
     def _asked(self, verb: str) -> str:
@@ -166,8 +172,4 @@ def _reasons(outcome: Outcome, source: str) -> tuple[Diagnostic, ...]:
         )
         for r in too_large
     )
-    return (*(told or (failure(f"NVRTC refuses it: {_last(outcome)}"),)), *found)
-
-
-def _last(outcome: Outcome) -> str:
-    return " / ".join(outcome.output.strip().splitlines()[-3:]) or "no message"
+    return (*(told or (failure(f"NVRTC refuses it: {last_words(outcome.output)}"),)), *found)

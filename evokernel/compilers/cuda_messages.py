@@ -5,15 +5,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Literal, NamedTuple
 
+from evokernel.compilers.diagnostics import capped, line_of, located
 from evokernel.compilers.toolkit import HEADERS
 from evokernel.evaluation import Diagnostic
 
 KERNEL = "kernel.cu"
 """Name under which every kernel is compiled, so that equal sources give equal machine code."""
 
-_MOST = 12
-_MESSAGE_CHARS = 500
-_EXCERPT_CHARS = 200
 _INDENT = 2
 """Blanks that NVRTC puts before a line of the source."""
 
@@ -64,18 +62,12 @@ def parse(output: str, source: str) -> tuple[Diagnostic, ...]:
     for diagnostic in (*_compiler(output.split("\n"), lines), *_tools(output, lines)):
         place = diagnostic.severity, diagnostic.line, diagnostic.column, diagnostic.message
         found.setdefault(place, diagnostic)
-    return tuple(sorted(found.values(), key=lambda d: d.severity != "error")[:_MOST])
+    return capped(found.values())
 
 
 def failure(message: str, line: int | None = None, source: Sequence[str] = ()) -> Diagnostic:
     """An error of the kernel as a whole, or of one of its lines."""
-    return _diagnostic("error", message, line, None, source)
-
-
-def line_of(name: str, source: Sequence[str]) -> int | None:
-    """First line that mentions a function or variable."""
-    pattern = re.compile(rf"\b{re.escape(name)}\b")
-    return next((n for n, line in enumerate(source, 1) if pattern.search(line)), None)
+    return located(KERNEL, "error", message, line, None, source)
 
 
 def _compiler(output: Sequence[str], source: Sequence[str]) -> Iterator[Diagnostic]:
@@ -99,10 +91,10 @@ def _located(told: _Told, source: Sequence[str]) -> Diagnostic:
     if name := _missing_header(text):
         text = f"{text}; {_where_from(name)}"
     if head["file"] == KERNEL:
-        return _diagnostic(severity, text, int(head["line"]), _column(told.body), source)
+        return located(KERNEL, severity, text, int(head["line"]), _column(told.body), source)
     header = "/".join(PurePath(head["file"]).parts[-2:])
     origin = _origin(told.body) or _including(head["file"], source)
-    return _diagnostic(severity, f"{text} (in {header}:{head['line']})", origin, None, source)
+    return located(KERNEL, severity, f"{text} (in {header}:{head['line']})", origin, None, source)
 
 
 def _with_details(text: str, body: Sequence[str]) -> str:
@@ -145,7 +137,7 @@ def _where_from(name: str) -> str:
     wheel = wheel or next((w for pattern, w in _CATALOGUE if pattern.fullmatch(name)), "")
     if not wheel:
         return "a kernel can include CUDA's own headers only, no host library"
-    return f"it comes with `{wheel}` (extra `cuda`), or with a toolkit that `$CUDA_HOME` names"
+    return f"it comes with `{wheel}` (extra `compilers`), or with a toolkit that `$CUDA_HOME` names"
 
 
 def _tools(output: str, source: Sequence[str]) -> Iterator[Diagnostic]:
@@ -158,7 +150,7 @@ def _tools(output: str, source: Sequence[str]) -> Iterator[Diagnostic]:
             name = _plain(unresolved["symbol"])
             yield failure(f"undefined reference to `{name}`", line_of(name, source), source)
         elif found["kind"] == "warning":
-            yield _diagnostic("warning", found["text"], None, None, source)
+            yield located(KERNEL, "warning", found["text"], None, None, source)
         else:
             yield failure(f"the assembler refuses it: {found['text']}")
 
@@ -172,25 +164,3 @@ def _plain(symbol: str) -> str:
             name = rest[: int(found[1])]
             break
     return name
-
-
-def _diagnostic(
-    severity: Literal["error", "warning"],
-    message: str,
-    line: int | None,
-    column: int | None,
-    source: Sequence[str],
-) -> Diagnostic:
-    excerpt = source[line - 1].strip() if line and line <= len(source) else None
-    return Diagnostic(
-        severity=severity,
-        message=_cut(message, _MESSAGE_CHARS),
-        file=KERNEL,
-        line=line,
-        column=column,
-        excerpt=_cut(excerpt, _EXCERPT_CHARS) if excerpt else None,
-    )
-
-
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: most - 4]} ..."

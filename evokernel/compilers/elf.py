@@ -96,6 +96,20 @@ def symbol_table(path: Path) -> tuple[int, int, int, tuple[Segment, ...]]:
     raise BadLibrary(f"`{path.name}` has no symbols")
 
 
+def section_sizes(data: bytes) -> Iterator[tuple[str, int]]:
+    """Names of the sections and their bytes; nothing where it is no 64-bit ELF file."""
+    if data[:5] != b"\x7fELF\x02" or len(data) < _HEADER.size:
+        return
+    fields = _HEADER.unpack_from(data)
+    table = data[fields[6] : fields[6] + fields[11] * fields[12]]
+    sections = list(_SECTION.iter_unpack(table[: len(table) // _SECTION.size * _SECTION.size]))
+    if fields[13] < len(sections):
+        start = sections[fields[13]][4]
+        for section in sections:
+            end = data.find(b"\0", start + section[0])
+            yield data[start + section[0] : end].decode(errors="replace"), section[5]
+
+
 class _File:
     """The bytes, and the tables that say where everything lies."""
 

@@ -2,7 +2,7 @@
 
 A kernel's text can name any file, in an `#include` or to its assembler, and would hold it when it
 runs. What is missing in a list of what is allowed shows at once, as a failure of the simplest
-kernel; `cpp` then goes on without the fence, and `doctor` says so.
+kernel; the compiler then goes on without the fence, and `doctor` says so of g++ and of NVRTC.
 """
 
 import os
@@ -25,6 +25,7 @@ def terms(
     environment: dict[str, str],
     limits: dict[int, int],
     is_fenced: bool = True,
+    readable: tuple[str, ...] = (),
 ) -> Terms:
     """What a compiler is started with.
 
@@ -34,12 +35,13 @@ def terms(
         environment: Its environment.
         limits: Numbers of resources and their values.
         is_fenced: Whether more than the limits is put up.
+        readable: Files and folders that it may read beside its own parts.
     """
     named = [environment[name] for name in _FOLDERS if name in environment]
     for name in _LISTS:
         named += environment.get(name, "").split(os.pathsep)
     return Terms(
-        readable=(*_FACTS, *parts(command), *(path for path in named if path.startswith("/"))),
+        readable=(*_FACTS, *parts(command), *readable, *(p for p in named if p.startswith("/"))),
         writable=(str(folder),),
         hidden=(str(_REFERENCES),),
         limits=limits,

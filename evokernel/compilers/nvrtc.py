@@ -3,7 +3,7 @@
 The library compiles inside the process that calls it, so a template that never ends, or that eats
 all memory, would take its caller along. This file is therefore run as a program, by its path: it
 imports nothing but the standard library, reads one job, writes a cubin, and prints NVRTC's log.
-Exit codes: 0 built, 1 the source does not build, 2 NVRTC cannot be used.
+Exit codes: 0 built, 3 the source does not build, 4 NVRTC cannot be used; 1 is a crash of ours.
 """
 
 import ctypes
@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-REFUSED = 1
+REFUSED = 3
 """Exit code: NVRTC refuses the source."""
-UNUSABLE = 2
+UNUSABLE = 4
 """Exit code: it is NVRTC that does not work, or does not know an option of ours."""
 
 _REFUSALS = (5, 6)  # NVRTC_ERROR_INVALID_OPTION, NVRTC_ERROR_COMPILATION

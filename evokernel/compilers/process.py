@@ -50,6 +50,7 @@ def run(
     environment: dict[str, str],
     limits: Limits,
     is_fenced: bool = True,
+    readable: tuple[str, ...] = (),
 ) -> Outcome:
     """Run a command in `folder` in a session of its own, and kill what is left of it afterwards.
 
@@ -59,10 +60,11 @@ def run(
         environment: the complete environment.
         limits: what it may use.
         is_fenced: whether it may read and write nothing else (see `fence`), and has no network.
+        readable: files and folders that it may read beside its own parts.
     """
     began = time.monotonic()
     environment = {**environment, "TMPDIR": str(folder), "LC_ALL": "C", "CCACHE_DISABLE": "1"}
-    terms = fence.terms(command, folder, environment, _rlimits(limits), is_fenced)
+    terms = fence.terms(command, folder, environment, _rlimits(limits), is_fenced, readable)
     with (folder / _OUTPUT_FILE).open("w+b") as output:
         process = subprocess.Popen(
             line(terms, list(command)),

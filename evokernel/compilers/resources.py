@@ -1,9 +1,9 @@
 """Owns what a GPU kernel needs of the device, read from the assembler's report and the cubin."""
 
 import re
-import struct
 from collections.abc import Iterator
 
+from evokernel.compilers.elf import section_sizes
 from evokernel.frozen import Frozen
 
 STATIC_SHARED_BYTES = 48 * 1024
@@ -17,8 +17,6 @@ _SPILLS = re.compile(
 )
 _USED = re.compile(r"Used (?P<registers>\d+) registers")
 _SHARED = re.compile(r"(\d+)(?:\+\d+)? bytes smem")
-_SECTION = struct.Struct("<IIQQQQIIQQ")
-"""Section header of a 64-bit ELF file: name, type, flags, address, offset, size, ..."""
 
 
 class Resources(Frozen):
@@ -90,25 +88,7 @@ def _kernels(log: str) -> Iterator[tuple[str, str]]:
 
 def _constants(cubin: bytes) -> Iterator[tuple[str, int]]:
     """Bytes of the banks of literals (2) and of variables (3), by kernel; empty name: of all."""
-    for name, size in _sections(cubin):
+    for name, size in section_sizes(cubin):
         bank, _, kernel = name.removeprefix(".nv.constant").partition(".")
         if name.startswith(".nv.constant") and bank in {"2", "3"}:
             yield kernel, size
-
-
-def _sections(elf: bytes) -> Iterator[tuple[str, int]]:
-    """Names and sizes of the sections of a 64-bit ELF file; nothing where it is none."""
-    if elf[:5] != b"\x7fELF\x02" or len(elf) < 64:
-        return
-    (table,) = struct.unpack_from("<Q", elf, 40)
-    size, count, names_at = struct.unpack_from("<HHH", elf, 58)
-    headers = [
-        _SECTION.unpack_from(elf, at)
-        for at in range(table, table + size * count, size or 64)
-        if at + _SECTION.size <= len(elf)
-    ]
-    if names_at < len(headers):
-        start = headers[names_at][4]
-        for header in headers:
-            end = elf.find(b"\0", start + header[0])
-            yield elf[start + header[0] : end].decode(errors="replace"), header[5]

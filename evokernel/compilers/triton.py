@@ -2,29 +2,69 @@
 
 import importlib.metadata
 import importlib.util
-import json
 import sys
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+
+from pydantic import ValidationError
 
 from evokernel.compilers import KernelSource, architecture
 from evokernel.compilers.cache import Entry
-from evokernel.compilers.cached import CachedCompiler
-from evokernel.compilers.cuda_messages import line_of
+from evokernel.compilers.cached import CachedCompiler, last_words
+from evokernel.compilers.diagnostics import capped, line_of, located
+from evokernel.compilers.process import Outcome
 from evokernel.compilers.resources import Resources, report
 from evokernel.compilers.triton_calls import ANSWER
 from evokernel.errors import CompilerMissing
 from evokernel.evaluation import Diagnostic
+from evokernel.frozen import Frozen
 
 _KERNEL = "kernel.py"
 _ARCHIVE = "kernel.zip"
-_OURS = str(Path(__file__).resolve().parent.parent.parent)  # `from evokernel import jit`
+_PACKAGE = Path(__file__).resolve().parent.parent  # for `from evokernel import jit`
 _PROGRAM = files("evokernel.compilers").joinpath("triton_calls.py")
-_MESSAGE_CHARS = 500
 _MEMORY_BYTES = 24 * 2**30  # address space: torch and LLVM map far more than they use
 _INSTALL = "install the extra `triton` (`pip install 'evokernel-agent[triton]'`)"
+_PROBE = """\
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def probe(x):
+    tl.store(x, 1.0)
+
+
+LAUNCHES = {"probe": {"x": "*fp32"}}
+"""
+
+
+class _Kernel(Frozen):
+    """One compiled launch."""
+
+    name: str
+    log: str
+    shared: int
+    warps: int
+    stages: int
+
+
+class _Fault(Frozen):
+    """What is wrong with a launch, or with the module."""
+
+    message: str
+    line: int | None
+    column: int | None
+
+
+class _Answer(Frozen):
+    """What `triton_calls` writes down."""
+
+    kernels: tuple[_Kernel, ...]
+    faults: tuple[_Fault, ...]
+    notes: tuple[str, ...]
 
 
 class TritonCompiler(CachedCompiler):
@@ -47,6 +87,8 @@ class TritonCompiler(CachedCompiler):
 
     KERNEL = _KERNEL
     BUILT = _ARCHIVE
+    PROBE = _PROBE
+    INSTALL = _INSTALL
 
     def __init__(
         self,
@@ -71,15 +113,22 @@ class TritonCompiler(CachedCompiler):
             return ()
         return (_error("Triton kernels take no compiler flags; give options in the launch"),)
 
-    def make(self, folder: Path, kernel: KernelSource, arch: str) -> Entry:
-        """Compile; see `CachedCompiler.make`."""
+    def title(self) -> str:
+        """Its name."""
+        return "Triton"
+
+    def start(self, folder: Path, kernel: KernelSource, arch: str, is_fenced: bool) -> Outcome:
+        """Import the candidate and have its launches compiled; see `CachedCompiler.start`."""
         major, minor = architecture.capability_of(arch)
-        path = [str(Path(entry).resolve()) for entry in (*sys.path, _OURS) if entry]
+        ours = folder / "packages"  # with nothing beside the package, as a checkout has
+        ours.mkdir()
+        (ours / _PACKAGE.name).symlink_to(_PACKAGE)
+        installed = _installed()
         job = {
             "source": _KERNEL,
             "archive": _ARCHIVE,
             "capability": 10 * major + minor,
-            "path": path,
+            "path": [*installed, str(ours)],
             "task": self.task,
         }
         environment = {
@@ -88,25 +137,22 @@ class TritonCompiler(CachedCompiler):
             "TRITON_DUMP_PTXAS_LOG": "1",
         }
         program = _PROGRAM.read_text(encoding="utf-8")
-        outcome = self.run_program(folder, program, "build", job, path, environment)
-        place = folder / ANSWER
-        if limit := self.limit_hit(outcome):
-            diagnostics: tuple[Diagnostic, ...] = (_error(limit),)
-            told: dict[str, Any] = {}
-        elif outcome.code == 0 and place.is_file():
-            told = json.loads(place.read_text(encoding="utf-8"))
-            diagnostics = _faults(told, kernel.source) + _too_large(told, kernel.source, arch)
-        else:
-            raise CompilerMissing(f"Triton does not work: {_last(outcome.output)}; {_INSTALL}")
+        readable = (*installed, str(_PACKAGE))
+        return self.run_program(folder, program, job, is_fenced, readable, environment)
+
+    def read(self, folder: Path, kernel: KernelSource, arch: str, outcome: Outcome) -> Entry:
+        """Read the answer, which a candidate may have written; see `CachedCompiler.read`."""
+        told = _answer(folder) if outcome.code == 0 else None
+        if told is None:
+            message = f"it ended before Triton answered: {last_words(outcome.output)}"
+            return Entry(key="", library=None, diagnostics=(_error(message),))
+        lines = kernel.source.split("\n")
         return Entry(
             key="",
             library=None,
-            seconds=outcome.seconds,
-            log=outcome.output,
-            diagnostics=diagnostics,
-            timed_out=bool(limit),
-            resources=_resources(told),
-            notes=(*told.get("notes", ()), *_options(told)),
+            diagnostics=capped((*_faults(told, lines), *_too_large(told, lines, arch))),
+            resources=tuple(_resources(told)),
+            notes=(*told.notes, *_options(told)),
         )
 
     @cached_property
@@ -115,57 +161,66 @@ class TritonCompiler(CachedCompiler):
         return " | ".join((*versions, self.task))
 
 
-def _faults(told: dict[str, Any], source: str) -> tuple[Diagnostic, ...]:
-    if not told["faults"] and not told["kernels"]:
+def _installed() -> list[str]:
+    """Where Python and what candidates import of it lie: of `sys.path` no other folders."""
+    prefixes = {Path(prefix).resolve() for prefix in (sys.prefix, sys.base_prefix)}
+    places = [Path(entry).resolve() for entry in sys.path if entry]
+    return [
+        str(place)
+        for place in places
+        if not prefixes.isdisjoint(place.parents)
+        or any((place / name).is_dir() for name in ("triton", "torch", "pydantic"))
+    ]
+
+
+def _answer(folder: Path) -> _Answer | None:
+    """What the process told; None where it told nothing that can be read."""
+    try:
+        told = _Answer.model_validate_json((folder / ANSWER).read_bytes())
+    except (OSError, ValidationError):
+        return None
+    return told if (folder / _ARCHIVE).is_file() else None
+
+
+def _faults(told: _Answer, lines: list[str]) -> Iterable[Diagnostic]:
+    if not told.faults and not told.kernels:
         return (_error("it launches no Triton kernel"),)
-    lines = source.split("\n")
-    found = {}
-    for fault in told["faults"]:
-        line = fault["line"]
-        excerpt = lines[line - 1].strip() if line and line <= len(lines) else None
-        found[line, fault["message"]] = _error(fault["message"]).model_copy(
-            update={"line": line, "column": fault["column"], "excerpt": excerpt}
-        )
-    return tuple(found.values())
+    found = {
+        (fault.line, fault.message): _error(fault.message, fault.line, fault.column, lines)
+        for fault in told.faults
+    }
+    return found.values()
 
 
-def _too_large(told: dict[str, Any], source: str, arch: str) -> tuple[Diagnostic, ...]:
+def _too_large(told: _Answer, lines: list[str], arch: str) -> Iterator[Diagnostic]:
     """Kernels that Triton builds, and that no block of the target could hold."""
     most = architecture.shared_bytes(arch)
-    lines = source.split("\n")
-    found = []
-    for kernel in told["kernels"]:
-        if most and kernel["shared"] > most:
-            line = line_of(kernel["name"], lines)
-            message = (
-                f"`{kernel['name']}` needs {kernel['shared']} bytes of shared memory, and `{arch}` "
-                f"has {most}; take smaller blocks or a smaller `num_stages`"
+    for kernel in told.kernels:
+        if most and kernel.shared > most:
+            yield _error(
+                f"`{kernel.name}` needs {kernel.shared} bytes of shared memory, and `{arch}` "
+                f"has {most}; take smaller blocks or a smaller `num_stages`",
+                line_of(kernel.name, lines),
             )
-            found.append(_error(message).model_copy(update={"line": line}))
-    return tuple(found)
 
 
-def _resources(told: dict[str, Any]) -> tuple[Resources, ...]:
-    found = []
-    for kernel in told.get("kernels", ()):
-        for resources in report(kernel["log"])[:1]:
-            update = {"kernel": kernel["name"], "shared_bytes": kernel["shared"]}
-            found.append(resources.model_copy(update=update))
-    return tuple(found)
+def _resources(told: _Answer) -> Iterator[Resources]:
+    for kernel in told.kernels:
+        for resources in report(kernel.log)[:1]:
+            update = {"kernel": kernel.name, "shared_bytes": kernel.shared}
+            yield resources.model_copy(update=update)
 
 
-def _options(told: dict[str, Any]) -> tuple[str, ...]:
+def _options(told: _Answer) -> tuple[str, ...]:
     return tuple(
         dict.fromkeys(
-            f"`{kernel['name']}`: num_warps={kernel['warps']}, num_stages={kernel['stages']}"
-            for kernel in told.get("kernels", ())
+            f"`{kernel.name}`: num_warps={kernel.warps}, num_stages={kernel.stages}"
+            for kernel in told.kernels
         )
     )
 
 
-def _error(message: str) -> Diagnostic:
-    return Diagnostic(severity="error", message=message[:_MESSAGE_CHARS], file=_KERNEL)
-
-
-def _last(output: str) -> str:
-    return " / ".join(output.strip().splitlines()[-3:]) or "no message"
+def _error(
+    message: str, line: int | None = None, column: int | None = None, lines: Sequence[str] = ()
+) -> Diagnostic:
+    return located(_KERNEL, "error", message, line, column, lines)

@@ -5,7 +5,7 @@ Triton compile each launch for a GPU that need not be here. Triton finds out for
 launch's arguments it specialises on: it is asked through its own front door, with a driver that
 knows the target and nothing else. Which launches there are, the candidate says in `LAUNCHES`, or is
 found out by running its `forward` on tensors without data.
-Exit codes: 0 answered, 2 Triton cannot be used.
+Exit codes: 0 answered, 4 Triton cannot be used; whatever else a candidate may have chosen.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-UNUSABLE = 2
+UNUSABLE = 4
 """Exit code: it is Triton that does not work."""
 ANSWER = "answer.json"
 """File with the answer, beside the candidate."""
@@ -60,7 +60,7 @@ class Session:
         with io.StringIO() as text, contextlib.redirect_stdout(text):
             try:
                 built = _jit_run(function)(function, *args, grid=(1,), warmup=True, **options)
-            except Exception as error:
+            except (Exception, SystemExit) as error:
                 self.faults.append(_fault(error, self.job["source"]))
                 return
             log = text.getvalue()
@@ -116,7 +116,7 @@ def answer(job: Mapping[str, Any]) -> int:
         try:
             module = _imported(job["source"])
             _launch_all(session, module)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             session.faults.append(_fault(error, job["source"]))
     told = {"kernels": session.kernels, "faults": session.faults, "notes": session.notes}
     Path(ANSWER).write_text(json.dumps(told), encoding="utf-8")

@@ -75,7 +75,9 @@ def _configs(decorator: ast.expr) -> ast.expr | None:
 
 
 def _first_import(tree: ast.Module) -> ast.stmt | None:
-    return next((n for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom)), None)
+    """The first after which anything may stand: imports from the future come before all else."""
+    imports = (n for n in tree.body if isinstance(n, ast.Import | ast.ImportFrom))
+    return next((n for n in imports if getattr(n, "module", "") != "__future__"), None)
 
 
 def _with_insertions(source: str, edits: dict[tuple[int | None, int | None], str]) -> str:
