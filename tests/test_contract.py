@@ -4,6 +4,7 @@ import base64
 import os
 import shutil
 import subprocess
+import sys
 import textwrap
 from collections import Counter
 from collections.abc import Iterator
@@ -11,15 +12,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
 from evokernel.attempt import Candidate
 from evokernel.bench import hints
-from evokernel.bench.counters import Place, offered
+from evokernel.bench.counters import RING_SAMPLES, Place, offered
 from evokernel.bench.deletion import callable_from_python, without
 from evokernel.bench.evaluator import LocalEvaluator
 from evokernel.bench.evidence import Evidence
-from evokernel.bench.mappings import code_of, owner_of, trusted_folders
-from evokernel.bench.sampling import Samples
+from evokernel.bench.extensions import built_here
+from evokernel.bench.mappings import code_of, owner_of
+from evokernel.bench.messages import WorkerSpec
+from evokernel.bench.pool import WorkerPool
+from evokernel.bench.sampling import Samples, sample
 from evokernel.bench.symbols import in_words, names_of
 from evokernel.compilers import elf
 from evokernel.compilers.elf import BadLibrary
@@ -125,6 +130,19 @@ class ModelNew(nn.Module):
 
 COPY = "K.copy(d, c, c.numel())\nreturn c"
 OWN = f"K.product(a, b, c, {SIDE})\n"
+
+BODY = """
+#include <torch/extension.h>
+torch::Tensor relu(torch::Tensor x) {
+  auto y = torch::empty_like(x);
+  const TYPE* in = x.data_ptr<TYPE>();
+  TYPE* out = y.data_ptr<TYPE>();
+  for (int64_t i = 0; i < x.numel(); i++) out[i] = in[i] > 0 ? in[i] : TYPE(0);
+  const int64_t unrolled_by = 17;
+  return y;
+}
+"""
+"""A source that a candidate fills in before it builds it."""
 
 HONEST = {
     "plain": candidate(OWN + "return c"),
@@ -424,7 +442,7 @@ OWN_FILE, BLAS, PYTHON = "/cache/k.so", "/usr/lib/libopenblas.so.0", "/usr/bin/p
 def seen(*threads: dict[str, int], elsewhere: float = 0.0) -> Evidence:
     """Samples of ten calls, by thread and file; the first thread is the one that answers."""
     places = [Counter({Place(file, 0): count for file, count in one.items()}) for one in threads]
-    samples = Samples(10, dict(enumerate(places)), 0, elsewhere, trusted_folders())
+    samples = Samples(10, dict(enumerate(places)), 0, elsewhere)
     built = frozenset({OWN_FILE})
     return Evidence(samples=replace(samples, built=built), extension_files=(OWN_FILE,))
 
@@ -508,7 +526,7 @@ def test_a_deleted_function_returns_nothing(prebuilt, tmp_path):
     ],
 )
 def test_owners_of_code(path, owner):
-    assert owner_of(path, frozenset({"/cache/ab/k.so"}), trusted_folders()) == owner
+    assert owner_of(path, frozenset({"/cache/ab/k.so"})) == owner
 
 
 def test_this_process_shows_its_code():
@@ -557,6 +575,53 @@ def test_hints_show_lines_and_decide_nothing():
     assert [hint.line for hint in found] == [1, 8, 10, 13, 16, 17, 18]
     assert hints.read("def (") == ()
     assert hints.read("import torch\n") == ()
+
+
+SPINS = """
+import time
+import torch
+
+class ModelNew(torch.nn.Module):
+    def forward(self, x):
+        end = time.perf_counter() + 1.0
+        while time.perf_counter() < end:
+            pass
+        return x
+"""
+
+
+@is_sampled
+def test_a_long_call_is_sampled_from_end_to_end(tmp_path):
+    """Its ring has room for a fraction of a second at the usual rate."""
+    spec = WorkerSpec(role="candidate", source=SPINS, run_s=20)
+    with WorkerPool(cache=tmp_path / "cache", base=tmp_path) as pool:
+        worker = pool.fork(spec, lambda kernel: pytest.fail("nothing to build"))
+        worker.load([], {}, seed=7)
+        worker.put("x", [torch.ones(4)], output_bytes=[16])
+        found = sample(worker, "x", 1e-3)
+    assert found is not None
+    assert found.per_s <= RING_SAMPLES
+    assert found.seconds(found.total) > 0.7
+    assert found.are_heirs_seen
+
+
+@pytest.mark.parametrize(
+    ("text", "is_own"),
+    [
+        (BODY, True),
+        (BODY.replace("TYPE", "float"), True),
+        (BODY.replace("17", "18"), True),
+        ("int main() { return 0; }", False),
+        ("", False),
+    ],
+)
+def test_sources_may_be_filled_in(tmp_path, text, is_own):
+    folder = tmp_path / "evokernel-x" / "worker-y"
+    folder.mkdir(parents=True)
+    (folder / "main.cpp").write_text(text)
+    library = str(folder / "main.so")
+    subprocess.run([sys.executable, "-c", "sum(range(20_000_000))"], check=True)  # a compiler's
+    assert bool(built_here(os.getpid(), [library], f"SOURCE = {BODY!r}")) is is_own
 
 
 def test_hints_take_texts_of_any_size():

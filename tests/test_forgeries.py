@@ -131,6 +131,9 @@ FORGERIES = {
         "reply(error={'status': 'runtime_error', 'reason': 1, 'diagnostics': [3], 'log': 2})"
     ),
     "a kernel that is none": "send({'build': 3, 'files': 0})",
+    "a kernel that no module can ask for": (
+        "send({'build': {'backend': 'triton', 'source': 'import os'}, 'files': 0})"
+    ),
     "another connection": "a, b = socket.socketpair(); os.dup2(b.fileno(), 3); wire.close()",
     "a death that has no name": "os.kill(os.getpid(), 40)",
 }

@@ -18,13 +18,19 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import product
 from pathlib import Path
 
+from evokernel.bench.mappings import Region, regions_of
+
 SAMPLES_PER_S = 4000
+RING_SAMPLES = 500
+"""Samples of one thread on one core that surely find room; what comes later is lost."""
 _PAGES = 16
 """Pages of the ring of one thread, a power of two: some thousand samples."""
 _HEIR_PAGES = 4
-"""Pages of the ring of one thread on one core; some hundred samples."""
+"""Pages of the ring of one thread on one core; 682 samples of 24 bytes."""
 _MOST_THREADS = 64
 _MOST_RINGS = 256
 """Rings of threads and what they start: one for each thread on each core."""
@@ -63,6 +69,8 @@ class Seen:
     """Hardware events of all threads by name; empty where they are not permitted."""
     samples: dict[int, Counter[Place]] = field(default_factory=dict)
     """By thread, how often it was met where; empty where sampling is not permitted."""
+    are_heirs_seen: bool = False
+    """Whether threads and processes that it started meanwhile are among them, and all threads."""
     elsewhere: Counter[int] = field(default_factory=Counter)
     """With `heirs`: by process, how often others that it started meanwhile were met at work."""
     refusal: str = ""
@@ -70,7 +78,7 @@ class Seen:
 
 
 @contextmanager
-def watched(pid: int, heirs: bool = False) -> Iterator[Seen]:
+def watched(pid: int, heirs: bool = False, per_s: int = SAMPLES_PER_S) -> Iterator[Seen]:
     """Watch all present threads of a process, as far as this system permits.
 
     Raises nothing of its own: what is not permitted is missing in what was seen.
@@ -79,16 +87,19 @@ def watched(pid: int, heirs: bool = False) -> Iterator[Seen]:
         pid: The process.
         heirs: Sample threads and processes that start meanwhile, too, instead of counting hardware
             events. Where there are too many cores for that, present threads only.
+        per_s: Samples that each thread gives for a second of work.
     """
     seen = Seen()
     with ExitStack() as stack:
-        threads = _threads(pid)
+        every = _threads(pid)
+        threads = every[:_MOST_THREADS]
         events: list[tuple[str, int]] = []
         if heirs:
-            rings = _open_rings(threads, stack, _cores(len(threads)))
+            rings, are_seen = _open_for_heirs(threads, stack, per_s)
+            seen.are_heirs_seen = are_seen and len(every) == len(threads)
         else:
             events, seen.refusal = _open_counters(threads, stack)
-            rings = _open_rings(threads, stack)
+            rings = _open_rings(threads, stack, per_s)
         files = [*(file for _, file in events), *(ring.file for ring in rings)]
         _switch(files, _ENABLE)
         try:
@@ -97,11 +108,11 @@ def watched(pid: int, heirs: bool = False) -> Iterator[Seen]:
             _switch(files, _DISABLE)
             for name, file in events:
                 seen.counts[name] = seen.counts.get(name, 0) + _value(file)
-            maps = _code_maps(pid) if rings else ()
+            maps = regions_of(pid) if rings else ()
             _sort(rings, pid, maps, seen)
 
 
-def _sort(rings: list[_Ring], pid: int, maps: _Maps, seen: Seen) -> None:
+def _sort(rings: list[_Ring], pid: int, maps: tuple[Region, ...], seen: Seen) -> None:
     """Every thread that was watched has its counter, also one that was never met."""
     for ring in rings:
         found = seen.samples.setdefault(ring.thread, Counter())
@@ -118,24 +129,30 @@ def offered() -> tuple[str, bool]:
     thread = [threading.get_native_id()]
     with ExitStack() as stack:
         _, refusal = _open_counters(thread, stack)
-        return refusal, bool(_open_rings(thread, stack))
+        return refusal, bool(_open_rings(thread, stack, SAMPLES_PER_S))
 
 
 def _threads(pid: int) -> list[int]:
     try:
-        found = sorted(int(path.name) for path in Path(f"/proc/{pid}/task").iterdir())
+        return sorted(int(path.name) for path in Path(f"/proc/{pid}/task").iterdir())
     except OSError:
         return []
-    return found[:_MOST_THREADS]
 
 
-def _cores(threads: int) -> tuple[int, ...]:
-    """The cores on which each thread gets a ring; -1 is one ring for all of them.
+@cache
+def _cores() -> tuple[int, ...]:
+    """The cores that a process may ever run on, whatever it is bound to now."""
+    found: list[int] = []
 
-    The kernel maps no ring of a thread and its heirs other than for a single core.
-    """
-    cores = tuple(range(os.cpu_count() or 1))
-    return cores if len(cores) * threads <= _MOST_RINGS else (-1,)
+    def look() -> None:  # in a thread of its own, which is the only one that it binds
+        with suppress(OSError):
+            os.sched_setaffinity(0, range(os.sysconf("SC_NPROCESSORS_CONF")))
+        found.extend(sorted(os.sched_getaffinity(0)))
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    thread.join()
+    return tuple(found)
 
 
 def _open(kind: int, config: int, thread: int, frequency: int = 0, core: int = -1) -> int:
@@ -185,9 +202,9 @@ def _in_words(error: OSError) -> str:
 class _Ring:
     """The samples of one thread, in memory that the kernel writes."""
 
-    def __init__(self, thread: int, stack: ExitStack, core: int = -1) -> None:
+    def __init__(self, thread: int, stack: ExitStack, per_s: int, core: int = -1) -> None:
         self.thread = thread
-        self.file = _open(_SOFTWARE, _TASK_CLOCK, thread, SAMPLES_PER_S, core)
+        self.file = _open(_SOFTWARE, _TASK_CLOCK, thread, per_s, core)
         stack.callback(os.close, self.file)
         self._size = (_PAGES if core < 0 else _HEIR_PAGES) * mmap.PAGESIZE
         self._memory = mmap.mmap(self.file, mmap.PAGESIZE + self._size)
@@ -215,14 +232,32 @@ class _Ring:
         return self._memory[start : start + length]
 
 
+def _open_for_heirs(threads: list[int], stack: ExitStack, per_s: int) -> tuple[list[_Ring], bool]:
+    """Rings of threads, and whether they show what the threads start, too.
+
+    The kernel maps no ring of a thread and its heirs other than for a single core.
+    """
+    cores = _cores()
+    have_room = len(cores) * len(threads) <= _MOST_RINGS
+    if have_room and (rings := _open_rings(threads, stack, per_s, cores)):
+        return rings, True
+    return _open_rings(threads, stack, per_s), False
+
+
 def _open_rings(
-    threads: list[int], stack: ExitStack, cores: tuple[int, ...] = (-1,)
+    threads: list[int], stack: ExitStack, per_s: int, cores: tuple[int, ...] = (-1,)
 ) -> list[_Ring]:
+    """All of them, or none: what is not sampled would count as not working."""
     rings: list[_Ring] = []
-    with suppress(OSError, ValueError):  # the limit on locked memory ends the list, too
-        for thread in threads:
-            for core in cores:
-                rings.append(_Ring(thread, stack, core))
+    with ExitStack() as opened:
+        for thread, core in product(threads, cores):
+            try:
+                rings.append(_Ring(thread, opened, per_s, core))
+            except ProcessLookupError:  # the thread has ended
+                continue
+            except (OSError, ValueError):  # not permitted, or too much locked memory
+                return []
+        stack.push(opened.pop_all())
     return rings
 
 
@@ -235,26 +270,8 @@ def _value(file: int) -> int:
     return int.from_bytes(os.read(file, 8), "little")
 
 
-_Maps = tuple[tuple[int, int, int, str], ...]
-
-
-def _code_maps(pid: int) -> _Maps:
-    """Executable mappings: first and last address, offset in the file, path."""
-    try:
-        text = Path(f"/proc/{pid}/maps").read_text()
-    except OSError:
-        return ()
-    fields = (line.split(maxsplit=5) for line in text.splitlines())
-    found = []
-    for span, rights, offset, _, _, *path in fields:
-        if "x" in rights:
-            first, last = (int(part, 16) for part in span.split("-"))
-            found.append((first, last, int(offset, 16), path[0] if path else ""))
-    return tuple(found)
-
-
-def _place(address: int, maps: _Maps) -> Place:
-    for first, last, offset, path in maps:
-        if first <= address < last:
-            return Place(path, address - first + offset)
+def _place(address: int, maps: tuple[Region, ...]) -> Place:
+    for region in maps:
+        if region.first <= address < region.last:
+            return Place(region.path, address - region.first + region.offset)
     return Place("", address)

@@ -18,9 +18,9 @@ from evokernel.bench.messages import Faulted, Outcome
 from evokernel.bench.oracle import Case
 from evokernel.bench.pool import Worker
 from evokernel.bench.session import Session
-from evokernel.compilers import Artefact, KernelSource, elf
+from evokernel.compilers import Artefact, KernelSource
 from evokernel.compilers.cache import ArtefactCache
-from evokernel.compilers.elf import BadLibrary, Code, Library
+from evokernel.compilers.elf import Code, Library
 
 LIMIT_S = 2.0
 """Wall limit without kernels, beside three times what loading and a call take with them; what waits
@@ -67,7 +67,7 @@ class Deletion:
         self._candidate = candidate
         self._cases = cases[:MOST_CASES]
         self._limit_s = LIMIT_S + 3 * usual_s
-        self._libraries = {one.artefact.key: _read(one.artefact) for one in handed}
+        self._libraries = {one.artefact.key: one.library for one in handed}
 
     @property
     def functions(self) -> frozenset[str]:
@@ -166,10 +166,3 @@ def _differ(before: Outcome, after: Outcome) -> bool:
     if before.facts != after.facts:
         return True
     return correctness.same_bits(before.outputs, after.outputs) is not None
-
-
-def _read(artefact: Artefact) -> Library | None:
-    try:
-        return elf.read(Path(artefact.path))
-    except BadLibrary:
-        return None

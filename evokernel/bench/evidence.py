@@ -7,15 +7,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from evokernel.bench.counters import Place
-from evokernel.bench.mappings import SHARED_MEMORY, Mapping, code_of, owner_of, trusted_folders
-from evokernel.bench.sampling import Samples, name_of
+from evokernel.bench.mappings import SHARED_MEMORY, Mapping, Owner, code_of, owner_of
+from evokernel.bench.sampling import LEAST_SAMPLES, Samples, name_of
 from evokernel.bench.symbols import in_words
 from evokernel.compilers import Artefact, KernelSource, elf
 from evokernel.compilers.elf import BadLibrary
@@ -30,8 +28,6 @@ MOST_OPERATORS = 20
 """Of these; the worker's own log counts them."""
 MADE_SHARE = 0.02
 """Share of the samples in machine code of unknown origin, or in other processes."""
-LEAST_SAMPLES = 6
-"""Samples that are evidence of anything."""
 CLOSURE_BYTES = 64 << 10
 """Executable memory that callbacks of `ctypes` may take: libffi writes some bytes for each."""
 
@@ -62,6 +58,14 @@ class Handed:
     kernel: KernelSource
     artefact: Artefact
 
+    @cached_property
+    def library(self) -> elf.Library | None:
+        """What it offers and imports; None where it cannot be read."""
+        try:
+            return elf.read(Path(self.artefact.path))
+        except BadLibrary:
+            return None
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -87,8 +91,7 @@ class Evidence:
         """Every function that the libraries built for it offer."""
         return {
             function.name: handed
-            for handed in self.handed
-            if (library := _read(handed)) is not None
+            for handed, library in self._libraries
             for function in library.functions
         }
 
@@ -132,25 +135,25 @@ class Evidence:
             operators: Torch operators that a call dispatches.
             moves: Some of them move data.
         """
-        if self.samples is None:
+        samples = self.samples
+        if samples is None:
             return
         allowed_s = LIBRARY_S + OPERATOR_S * min(operators, MOST_OPERATORS)
-        for file in self._files("made"):
-            if (share := self._share(file, self._count(file))) > MADE_SHARE:
+        for file in samples.files("made"):
+            if (share := samples.share(file, samples.count(file))) > MADE_SHARE:
                 yield f"{share:.0%} of its time passes in `{name_of(file)}`, made at run time"
-        for file in self._files("library"):
-            yield from self._library(file, allowed_s, moves)
-        others = self.samples.elsewhere
-        if others >= LEAST_SAMPLES and others > MADE_SHARE * (self.samples.total + others):
-            share = others / (self.samples.total + others)
+        for file in samples.files("library"):
+            yield from _by_library(samples, file, allowed_s, moves)
+        others = samples.elsewhere
+        if others >= LEAST_SAMPLES and others > MADE_SHARE * (samples.total + others):
+            share = others / (samples.total + others)
             yield f"other processes that it started do {share:.0%} of the work"
 
     @property
     def foreign_imports(self) -> Iterator[str]:
         """Functions that its libraries take from others, and no kernel needs."""
-        for handed in self.handed:
-            library = _read(handed)
-            for name in library.imports if library else ():
+        for handed, library in self._libraries:
+            for name in library.imports:
                 if _REACHES_OUT.fullmatch(name) or _COMPUTES.fullmatch(name):
                     shown = in_words(name)
                     yield f"`{handed.kernel.name}` calls `{shown}`, which leads out of the kernel"
@@ -163,78 +166,45 @@ class Evidence:
         found = self.samples.coverage(idle)
         return found if found is None or own else 0.0
 
-    def _owner(self, path: str) -> str:
-        return owner_of(path, self._built, trusted_folders())
+    def _owner(self, path: str) -> Owner:
+        return owner_of(path, self._built)
 
     @cached_property
     def _built(self) -> frozenset[str]:
         return built_files(self.handed, self.extension_files)
 
-    def _files(self, owner: str) -> list[str]:
-        """Files in which it was met, by owner."""
-        if self.samples is None:
-            return []
-        seen = {place.file for places in self.samples.threads.values() for place in places}
-        return sorted(file for file in seen if self._owner(file) == owner)
+    @property
+    def _libraries(self) -> Iterator[tuple[Handed, elf.Library]]:
+        """Each library that was built for it once, however often it was asked for."""
+        for one in {one.artefact.key: one for one in self.handed}.values():
+            if one.library is not None:
+                yield one, one.library
 
-    def _count(self, file: str) -> int:
-        assert self.samples is not None
-        return sum(_within(places, file) for places in self.samples.threads.values())
 
-    def _share(self, file: str, counted: float) -> float:
-        """The largest share that a file has of a thread's samples, `counted` of all being counted.
-
-        Of a thread, since one that does nothing else must not hide behind many others.
-        """
-        assert self.samples is not None
-        count = self._count(file)
-        if counted < LEAST_SAMPLES:
-            return 0.0
-        shares = [
-            _within(places, file) / total
-            for places in self.samples.by_thread
-            if (total := places.total()) >= LEAST_SAMPLES
-        ]
-        return max(shares, default=0.0) * counted / count
-
-    def _library(self, file: str, allowed_s: float, moves: bool) -> Iterator[str]:
-        assert self.samples is not None
-        counted = float(self._count(file))
-        name = ""
-        if self._is_too_much(file, counted, allowed_s):
-            functions = self.samples.functions(file)
-            counted = sum(n for f, n in functions.items() if not _only_moves(f, moves))
-            known = [f for f, _ in functions.most_common() if f and not _only_moves(f, moves)]
-            name = f", most of it in `{_brief(known[0])}`" if known else ""
-        if self._is_too_much(file, counted, allowed_s):
-            share = self._share(file, counted)
-            yield (
-                f"it let another library compute: {share:.0%} of its time passes in "
-                f"`{name_of(file)}`{name}; the task allows own kernels only"
-            )
-
-    def _is_too_much(self, file: str, counted: float, allowed_s: float) -> bool:
-        assert self.samples is not None
-        return (
-            self._share(file, counted) > LIBRARY_SHARE and self.samples.seconds(counted) > allowed_s
+def _by_library(samples: Samples, file: str, allowed_s: float, moves: bool) -> Iterator[str]:
+    """What is held against a candidate for its time in a library that is not its own."""
+    counted = float(samples.count(file))
+    name = ""
+    if _is_too_much(samples, file, counted, allowed_s):
+        functions = samples.functions(file)
+        counted = sum(n for f, n in functions.items() if not _only_moves(f, moves))
+        known = [f for f, _ in functions.most_common() if f and not _only_moves(f, moves)]
+        name = f", most of it in `{_brief(known[0])}`" if known else ""
+    if _is_too_much(samples, file, counted, allowed_s):
+        yield (
+            f"it let another library compute: {samples.share(file, counted):.0%} of its time "
+            f"passes in `{name_of(file)}`{name}; the task allows own kernels only"
         )
+
+
+def _is_too_much(samples: Samples, file: str, counted: float, allowed_s: float) -> bool:
+    return samples.share(file, counted) > LIBRARY_SHARE and samples.seconds(counted) > allowed_s
 
 
 def built_files(handed: tuple[Handed, ...], extensions: tuple[str, ...]) -> frozenset[str]:
     """Files whose code counts as the candidate's own."""
     paths = (Path(one.artefact.path).resolve() for one in handed)
     return frozenset((*map(str, paths), *extensions))
-
-
-def _read(handed: Handed) -> elf.Library | None:
-    try:
-        return elf.read(Path(handed.artefact.path))
-    except BadLibrary:
-        return None
-
-
-def _within(places: Counter[Place], file: str) -> int:
-    return sum(count for place, count in places.items() if place.file == file)
 
 
 def _only_moves(function: str, moves: bool) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
@@ -29,6 +29,13 @@ NO_SAMPLES = (
     "the system does not permit samples of a process (perf_event_paranoid above 2, or a container "
     "that forbids them): coverage is the process's own log, and computing by other libraries that "
     "is hidden from torch's dispatcher would not be seen"
+)
+NO_HEIRS = (
+    "it has too many threads, or this machine too many cores, to sample what it starts while it is "
+    "sampled: computing there would not be seen"
+)
+WITH_EXTENSIONS = (
+    "its kernels were not deleted for a test: it built an extension by itself, too, which cannot be"
 )
 NO_MAPS = "the memory map of its process cannot be read: machine code made at run time is not seen"
 
@@ -105,12 +112,11 @@ def again(subject: Subject, found: Contract) -> tuple[Contract, Failure | None]:
 
 def _evidence(subject: Subject, thorough: bool) -> Evidence:
     seen = _seen(subject)
-    is_needed, needed, notes = _deleted(subject) if thorough else (None, {}, ())
-    return Evidence(
-        handed=seen.handed,
-        code=seen.code,
-        samples=seen.samples,
-        extension_files=seen.extension_files,
+    is_needed, needed, notes = (
+        _deleted(subject, seen.extension_files) if thorough else (None, {}, ())
+    )
+    return replace(
+        seen,
         is_needed=is_needed,
         needed=needed,
         notes=(*hints.class_note(subject.candidate.source), *seen.notes, *notes),
@@ -132,6 +138,8 @@ def _seen(subject: Subject) -> Evidence:
     notes = [*_built(extensions, subject.loaded)]
     if samples is None:
         notes.append(NO_SAMPLES)
+    elif not samples.are_heirs_seen:
+        notes.append(NO_HEIRS)
     if code is None:
         notes.append(NO_MAPS)
     return Evidence(
@@ -152,11 +160,15 @@ def _built(extensions: tuple[str, ...], loaded: Loaded) -> Iterator[str]:
         )
 
 
-def _deleted(subject: Subject) -> tuple[bool | None, dict[str, bool], tuple[str, ...]]:
+def _deleted(
+    subject: Subject, extensions: tuple[str, ...]
+) -> tuple[bool | None, dict[str, bool], tuple[str, ...]]:
     """Whether its kernels are needed: all together, and one by one."""
     load_s = subject.loaded.import_s + subject.loaded.construct_s
     if not subject.handed:
         return None, {}, ()
+    if extensions:
+        return None, {}, (WITH_EXTENSIONS,)
     if contract.computing(subject.instrumented.operators):
         return None, {}, ("its kernels were not deleted for a test: the library computes, too",)
     deletion = Deletion(
@@ -183,7 +195,7 @@ def _deleted(subject: Subject) -> tuple[bool | None, dict[str, bool], tuple[str,
 
 def _by_time(outcome: Outcome) -> list[str]:
     """Kernels that were launched, those with the most time first."""
-    seconds: Counter[str] = Counter()
+    seconds: defaultdict[str, float] = defaultdict(float)
     for launch in outcome.launches:
-        seconds[launch.kernel] += launch.seconds  # type: ignore[assignment]
-    return [kernel for kernel, _ in seconds.most_common()]
+        seconds[launch.kernel] += launch.seconds
+    return sorted(seconds, key=seconds.__getitem__, reverse=True)

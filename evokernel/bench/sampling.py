@@ -12,16 +12,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from evokernel.bench.counters import SAMPLES_PER_S, Place, watched
-from evokernel.bench.mappings import SHARED_MEMORY, Owner, owner_of, trusted_folders
+from evokernel.bench.counters import RING_SAMPLES, SAMPLES_PER_S, Place, watched
+from evokernel.bench.mappings import SHARED_MEMORY, Owner, owner_of
 from evokernel.bench.pool import Worker
-from evokernel.bench.procfs import usage_of
+from evokernel.bench.procfs import cpu_seconds
 from evokernel.bench.symbols import names_of
 from evokernel.evaluation import LibraryTime
 
 BATCH_S = 0.04
 """Length of a batch that is sampled: 160 samples of each busy thread."""
 MOST_CALLS = 8192
+_MOST_LOOKS = 20  # until number of calls and rate fit
+LEAST_SAMPLES = 6
+"""Samples that are evidence of anything."""
 LASTING = 16
 """Samples of a thread from which on it is looked at by itself."""
 _SHOWN = 0.005
@@ -39,10 +42,12 @@ class Samples:
     """The thread that answers the parent."""
     elsewhere: float
     """Samples that other processes of the worker would have given, whenever they were started."""
-    trusted: tuple[str, ...]
-    """Folders of installed code."""
     built: frozenset[str] = frozenset()
     """Files that count as the candidate's own."""
+    per_s: int = SAMPLES_PER_S
+    """Samples that a thread gives for a second of work."""
+    are_heirs_seen: bool = True
+    """Whether threads and processes that were started meanwhile are among them."""
 
     def owners(self, places: Counter[Place]) -> Counter[Owner]:
         """Samples by owner."""
@@ -53,7 +58,7 @@ class Samples:
 
     def owner(self, place: Place) -> Owner:
         """Whose code was met there."""
-        return owner_of(place.file, self.built, self.trusted)
+        return owner_of(place.file, self.built)
 
     @property
     def total(self) -> int:
@@ -62,7 +67,31 @@ class Samples:
 
     def seconds(self, count: float) -> float:
         """Processor seconds a call that so many samples stand for."""
-        return count / SAMPLES_PER_S / self.calls
+        return count / self.per_s / self.calls
+
+    def files(self, owner: Owner) -> list[str]:
+        """Files in which it was met, of one owner."""
+        seen = {place.file for places in self.threads.values() for place in places}
+        return sorted(file for file in seen if owner_of(file, self.built) == owner)
+
+    def count(self, file: str) -> int:
+        """Samples in a file."""
+        return sum(_in_file(places, file) for places in self.threads.values())
+
+    def share(self, file: str, counted: float) -> float:
+        """The largest share that a file has of a thread's samples, `counted` of all being counted.
+
+        Of a thread, since one that does nothing else must not hide behind many others. Too few
+        samples are no share.
+        """
+        if counted < LEAST_SAMPLES:
+            return 0.0
+        shares = [
+            _in_file(places, file) / total
+            for places in self.by_thread
+            if (total := places.total()) >= LEAST_SAMPLES
+        ]
+        return max(shares, default=0.0) * counted / self.count(file)
 
     def coverage(self, idle: frozenset[str]) -> float | None:
         """Share of a call's user time that is its own kernels' work, 0..1; None without samples.
@@ -125,7 +154,7 @@ class Samples:
         return tuple(
             LibraryTime(
                 library=name_of(file),
-                owner=owner_of(file, self.built, self.trusted),
+                owner=owner_of(file, self.built),
                 share=round(count / total, 4),
                 ms=round(1e3 * self.seconds(count), 6),
             )
@@ -162,17 +191,26 @@ def sample(worker: Worker, name: str, call_s: float) -> Samples | None:
     if not pids:
         return None
     calls = _calls(call_s, 1)
-    while True:
-        others, before = pids[1:], _cpu_seconds(pids[1:])
-        with watched(pids[0], heirs=True) as seen:
+    per_s = _rate(calls * call_s)
+    for _ in range(_MOST_LOOKS):
+        before = {pid: cpu_seconds([pid]) for pid in pids[1:]}
+        with watched(pids[0], heirs=True, per_s=per_s) as seen:
             wall_s = worker.batch(name, calls).wall_s
-        if wall_s >= BATCH_S / 2 or calls >= MOST_CALLS:
+        is_long = wall_s >= BATCH_S / 2 or calls >= MOST_CALLS
+        # How long a call takes was told by the worker until now.
+        if is_long and _rate(wall_s) / 2 <= per_s <= 1.3 * _rate(wall_s):
             break
-        calls = max(2 * calls, _calls(wall_s / calls, calls))
+        usual_s = wall_s / calls
+        calls = calls if is_long else max(2 * calls, _calls(usual_s, calls))
+        per_s = _rate(calls * usual_s)
     if not seen.samples:
         return None
-    elsewhere = sum(seen.elsewhere.values()) + SAMPLES_PER_S * (_cpu_seconds(others) - before)
-    return Samples(calls, seen.samples, pids[0], elsewhere, trusted_folders())
+    # What ended meanwhile has no time any more, which takes nothing from the others.
+    worked_s = sum(max(0.0, cpu_seconds([pid]) - was) for pid, was in before.items())
+    elsewhere = sum(seen.elsewhere.values()) + per_s * worked_s
+    return Samples(
+        calls, seen.samples, pids[0], elsewhere, per_s=per_s, are_heirs_seen=seen.are_heirs_seen
+    )
 
 
 def name_of(file: str) -> str:
@@ -181,8 +219,13 @@ def name_of(file: str) -> str:
     return "memory without a file" if is_loose else file.rpartition("/")[2]
 
 
-def _cpu_seconds(pids: tuple[int, ...]) -> float:
-    return sum(usage_of(pid, 1).cpu_s for pid in pids)
+def _in_file(places: Counter[Place], file: str) -> int:
+    return sum(count for place, count in places.items() if place.file == file)
+
+
+def _rate(wall_s: float) -> int:
+    """Samples a second that find room over a batch, so that all of it is seen."""
+    return max(1, int(min(SAMPLES_PER_S, RING_SAMPLES / max(wall_s, 1e-6))))
 
 
 def _calls(call_s: float, least: int) -> int:
