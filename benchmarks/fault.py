@@ -41,3 +41,8 @@ class Fault(NamedTuple):
     """The change, for people."""
     source: str
     """The whole text of the candidate."""
+
+
+def told(text: str) -> str:
+    """A piece of a kernel on one line, cut short."""
+    return " ".join(text.split())[:90]

@@ -31,8 +31,11 @@ def table(found: list[dict[str, Any]]) -> list[str]:
     return lines
 
 
-def report(found: list[dict[str, Any]], command: str) -> str:
-    """The table, what was missed, and what stayed within the limits."""
+def report(found: list[dict[str, Any]], command: str, version: str) -> str:
+    """The table, what was missed, and what stayed within the limits.
+
+    `version` is a hash of the sources that judged.
+    """
     right = [a for a in found if a["kind"] == RIGHT]
     real = [a for a in found if a["outcome"] in {"found", "missed"}]
     hits = sum(a["outcome"] == "found" for a in real)
@@ -41,7 +44,7 @@ def report(found: list[dict[str, Any]], command: str) -> str:
     parts = [
         command,
         f"{processor.name()}, {len(os.sched_getaffinity(0))} cores, 2 threads, "
-        f"torch {torch.__version__}",
+        f"torch {torch.__version__}, sources {version}",
         "",
         *table(found),
         "",
@@ -54,6 +57,7 @@ def report(found: list[dict[str, Any]], command: str) -> str:
     for outcome, words in (
         ("refused", "Right kernels that were refused"),
         ("missed", "Missed: beyond the limits on some of 10,000 random inputs"),
+        ("not told", "Not told: the comparison on random inputs broke off"),
         ("within tolerance", "Within the limits on 10,000 random inputs: too weak to be a fault"),
     ):
         named = [a for a in found if a["outcome"] == outcome]

@@ -20,6 +20,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from evokernel.bench import processor
 from evokernel.config import Budget, MemoryConfig, RunConfig, SearchConfig
 from evokernel.optimize import optimize
 from evokernel.proposers import Request
@@ -66,15 +67,6 @@ def measure(folder: Path, attempts: int) -> list[float]:
     return [1000 * (after - before) for before, after in zip(marks, marks[1:], strict=False)]
 
 
-def _processor() -> str:
-    found = [
-        line.partition(":")[2].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if line.startswith("model name")
-    ]
-    return found[0] if found else platform.machine()
-
-
 def main() -> None:
     """Measure, print and compare with the target."""
     arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -95,7 +87,9 @@ def main() -> None:
     if given.json:
         print(json.dumps(numbers))
         return
-    print(f"device: {_processor()}, {len(os.sched_getaffinity(0))} cores, {platform.platform()}")
+    print(
+        f"device: {processor.name()}, {len(os.sched_getaffinity(0))} cores, {platform.platform()}"
+    )
     print(", ".join(f"{name} {number}" for name, number in numbers.items()))
     print("met" if numbers["median_ms"] <= TARGET_MS else "missed")
 
