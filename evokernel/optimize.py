@@ -82,7 +82,8 @@ def optimize(
     Args:
         task: A task, the name of a built-in one, or the path of a task file.
         config: How; None is the default for this task.
-        evaluator: Who judges; None measures on this machine. It is entered and left here.
+        evaluator: Who judges; None measures on this machine, and examines the task first. It is
+            entered and left here.
         proposer: Who writes candidates; None is what `config.proposer` names.
         memory: What was learned before; None opens `config.memory`. One given stays open.
         graph: The task's operators; None captures them from the reference.

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from evokernel.attempt import Stage
 from evokernel.memory.experience import Experience, ExperienceStatus, Measurement
+from evokernel.memory.retraction import Yardstick
 from evokernel.memory.values import Rewarded
 
 Vector = NDArray[np.float32]
@@ -56,3 +57,9 @@ def rewarded(row: Any) -> Rewarded:
         value=row.value,
         shown=tuple(json.loads(row.shown)),
     )
+
+
+def yardstick(row: Any) -> Yardstick:
+    """A row of rewards as what it was computed from."""
+    body = json.loads(row.body)
+    return Yardstick(row.step, body.get("best_ms"), body.get("latency_ms"))

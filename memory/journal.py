@@ -17,7 +17,7 @@ from sqlalchemy import Select, Table
 from evokernel.attempt import Stage
 from evokernel.memory import statements, tables
 from evokernel.memory.database import Database
-from evokernel.memory.events import Addition, News, Vector, Verdict, rewarded
+from evokernel.memory.events import Addition, News, Vector, Verdict, rewarded, yardstick
 from evokernel.memory.experience import Experience, ExperienceStatus
 from evokernel.memory.retraction import Yardstick
 from evokernel.memory.rewards import Reward
@@ -226,9 +226,7 @@ class Journal:
 
     def yardsticks(self) -> list[Yardstick]:
         """What every reward was computed from, in order."""
-        rows = self._rows(statements.NEW_REWARDS, {"seq": 0})
-        bodies = ((row.step, json.loads(row.body)) for row in rows)
-        return [Yardstick(step, b.get("best_ms"), b.get("latency_ms")) for step, b in bodies]
+        return [yardstick(row) for row in self._rows(statements.NEW_REWARDS, {"seq": 0})]
 
     def retrieval_heads(self) -> list[Any]:
         """Step, task, stage, policy and choices of every retrieval, oldest first."""

@@ -24,21 +24,42 @@ class Yardstick(NamedTuple):
         return self.step.rpartition("/")[0]
 
 
-def uncounted(retracted: Collection[str], rewards: Iterable[Yardstick]) -> frozenset[str]:
-    """Steps whose rewards leave the fold.
+class Discount:
+    """Whose rewards leave the fold, carried on from one look at the reward log to the next.
 
-    Those that made a retracted kernel earned theirs by it. Later ones of the same run whose reward
-    was measured against its time, while it was the run's best, were told too little.
+    Those of steps that made a retracted kernel were earned by it. Later ones of the same run whose
+    reward was measured against its time, while it was the run's best, were told too little.
 
     Args:
         retracted: Steps that made what was withdrawn.
-        rewards: Every reward that was given.
+        known: Every reward that was given so far.
     """
-    if not retracted:
-        return frozenset()
-    known = list(rewards)
-    false_ms = {(r.run, r.latency_ms) for r in known if r.step in retracted and r.latency_ms}
-    return frozenset(retracted) | {r.step for r in known if (r.run, r.best_ms) in false_ms}
+
+    def __init__(self, retracted: Collection[str], known: Iterable[Yardstick]) -> None:
+        self.retracted = frozenset(retracted)
+        found = list(known)
+        self._false_ms = frozenset(self._false(found))
+        self.steps = self.retracted | self._measured_falsely(found)
+        """Steps whose rewards leave the fold."""
+
+    def take_in(self, news: Iterable[Yardstick]) -> bool:
+        """Look at rewards that were given since.
+
+        Returns:
+            False where they bring a false time to light, so that all have to be looked at again.
+        """
+        found = list(news)
+        if not self._false_ms.issuperset(self._false(found)):
+            return False
+        self.steps |= self._measured_falsely(found)
+        return True
+
+    def _false(self, rewards: Iterable[Yardstick]) -> set[tuple[str, float]]:
+        """Run and milliseconds of what was withdrawn."""
+        return {(r.run, r.latency_ms) for r in rewards if r.step in self.retracted and r.latency_ms}
+
+    def _measured_falsely(self, rewards: Iterable[Yardstick]) -> frozenset[str]:
+        return frozenset(r.step for r in rewards if (r.run, r.best_ms) in self._false_ms)
 
 
 def same_source(experience: Experience, known: Iterable[Experience]) -> list[str]:

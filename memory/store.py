@@ -112,7 +112,7 @@ class Memory(Upkeep):
             self._sync()
             recorded = self._journal.retrieval(query.step)
             if recorded is None:
-                recorded = self._recaller.choose(query, self._neighbours(query), self._values)
+                recorded = self._recaller.choose(query, self._neighbours(query), self._fold.values)
             return read_back(recorded, self._entries(chosen_ids(recorded)))
 
     def reinforce(self, step: str, stage: Stage, reward: Reward) -> bool:
@@ -256,7 +256,7 @@ class Memory(Upkeep):
             try:
                 if self._has_written:
                     self._sync()
-                    snapshot.save(self._journal, self._values)
+                    snapshot.save(self._journal, self._fold.values)
                     if is_flushed:
                         self._flush_if_worth_it()
             finally:

@@ -135,8 +135,7 @@ class Upkeep(View):
         """Compute every value from the first event, and say which ones come out differently."""
         with self._lock:
             self._sync()
-            self._values, report = snapshot.refit(self._journal, self._values)
-            return report
+            return self._fold.refit()
 
     def rebuild(self) -> Rebuilt:
         """Embed every situation anew and make the vector index anew.

@@ -10,9 +10,8 @@ import numpy as np
 from evokernel.attempt import Backend, Stage
 from evokernel.config import MemoryConfig
 from evokernel.errors import StoreError
-from evokernel.memory import snapshot
 from evokernel.memory.embedding import Embedder, Situation, label
-from evokernel.memory.events import Vector, rewarded
+from evokernel.memory.events import Vector
 from evokernel.memory.evidence import Evidence, evidence_of
 from evokernel.memory.experience import (
     Entry,
@@ -23,11 +22,11 @@ from evokernel.memory.experience import (
     edit_outcome,
 )
 from evokernel.memory.explanation import Explanation, explain
+from evokernel.memory.fold import Fold
 from evokernel.memory.index import VectorIndex
 from evokernel.memory.journal import Journal
 from evokernel.memory.lineage import Descendant, descendants
 from evokernel.memory.population import Population
-from evokernel.memory.retraction import uncounted
 from evokernel.memory.revision import Revision
 from evokernel.memory.search import Hit, search
 from evokernel.memory.shelf import Card, Shelf
@@ -59,8 +58,7 @@ class View:
         self._index = index
         self._embedder = embedder
         self._shelf = Shelf(journal, embedder.dimension)
-        self._values = snapshot.load(journal, config.alpha, config.sigma_floor)
-        self._fallen: frozenset[str] = frozenset()
+        self._fold = Fold(journal, config.alpha, config.sigma_floor)
         self._population = Population(journal, config.epsilon)
         self._bodies: OrderedDict[str, Experience] = OrderedDict()
         self._embedded: dict[tuple[Situation, str | None], Vector] = {}
@@ -130,14 +128,14 @@ class View:
         with self._lock:
             entry = self.get(id)
             self._sync()
-            values = {stage: self._values.of(id, stage) for stage in Stage}
-            return evidence_of(self._journal, entry, values, self._values.uncounted)
+            values = {stage: self._fold.values.of(id, stage) for stage in Stage}
+            return evidence_of(self._journal, entry, values, self._fold.values.uncounted)
 
     def value(self, id: str, stage: Stage) -> Value:
         """What an experience is worth for a stage."""
         with self._lock:
             self._sync()
-            return self._values.of(id, stage)
+            return self._fold.values.of(id, stage)
 
     def descendants(self, id: str) -> tuple[Descendant, ...]:
         """Every experience made from this one, or while it was shown, directly or not.
@@ -176,7 +174,7 @@ class View:
         """
         with self._lock:
             entries = self.list(family=family)
-            return technique_table(entries, self._values, names, by, bottleneck)
+            return technique_table(entries, self._fold.values, names, by, bottleneck)
 
     def withdrawal(
         self, ids: Sequence[str] = (), run: str | None = None, with_descendants: bool = False
@@ -221,7 +219,7 @@ class View:
         with self._lock:
             self._sync()
             made_with = label(self._embedder)
-            return stats_of(self._journal, self._shelf, self._values, self._index, made_with)
+            return stats_of(self._journal, self._shelf, self._fold.values, self._index, made_with)
 
     def start_points(self, run: str) -> tuple[StartPoint, ...]:
         """The start points of this run with how their children did, oldest first."""
@@ -237,13 +235,7 @@ class View:
         """Take in what this or any other process wrote since the last look."""
         news = self._journal.news(self._shelf.watermark)
         self._shelf.take_in(news)
-        if self._shelf.retracted != self._fallen or (self._fallen and news.rewards):
-            self._fallen = self._shelf.retracted
-            left_out = uncounted(self._fallen, self._journal.yardsticks() if self._fallen else ())
-            if left_out != self._values.uncounted:
-                alpha, floor = self._config.alpha, self._config.sigma_floor
-                self._values = snapshot.load(self._journal, alpha, floor, left_out)
-        self._values.fold(rewarded(row) for row in news.rewards)
+        self._fold.take_in(self._shelf.retracted, news.rewards)
 
     def _card(self, id: str) -> Card:
         self._sync()

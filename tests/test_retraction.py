@@ -12,11 +12,14 @@ from evokernel.attempt import Stage
 from evokernel.cli import main
 from evokernel.config import BenchConfig, Budget, MemoryConfig, RunConfig, SearchConfig
 from evokernel.errors import StoreError
+from evokernel.memory.embedding import StructuralEmbedder
 from evokernel.memory.experience import Experience, ExperienceStatus
-from evokernel.memory.retraction import Yardstick, uncounted
+from evokernel.memory.journal import Journal
+from evokernel.memory.retraction import Discount, Yardstick
 from evokernel.memory.rewards import Reward
 from evokernel.memory.standing import reinstate, retract, standing
 from evokernel.memory.store import Memory
+from evokernel.memory.view import View
 from evokernel.optimize import optimize
 from evokernel.testing import FakeEvaluator, ScriptedProposer, fake_graph, fake_kernel, fake_task
 from tests.memory_samples import command_line, config, edit, experience, graph, lesson, query
@@ -75,6 +78,16 @@ def place(tmp_path: Path) -> Path:
     return tmp_path
 
 
+class Watched(Journal):
+    """Counts how often the whole reward log is read."""
+
+    looks = 0
+
+    def yardsticks(self) -> list[Yardstick]:
+        self.looks += 1
+        return super().yardsticks()
+
+
 def forget(place: Path, id: str = BAD.id, **more: bool) -> None:
     with Memory.open(config(place)) as memory:
         memory.forget(memory.withdrawal([id], **more), "wrong on odd sizes")
@@ -115,8 +128,30 @@ class TestValues:
             Yardstick("a/4", 1.0, None),
             Yardstick("b/5", 1.0, 2.0),
         ]
-        assert uncounted({"a/2"}, known) == {"a/2", "a/3", "a/4"}
-        assert uncounted((), known) == frozenset()
+        assert Discount({"a/2"}, known).steps == {"a/2", "a/3", "a/4"}
+        assert Discount((), known).steps == frozenset()
+        later = Discount({"a/2"}, known[:2])
+        assert later.take_in(known[2:])
+        assert later.steps == {"a/2", "a/3", "a/4"}
+        unknown = Discount({"a/2"}, known[2:])
+        assert not unknown.take_in(known[:2])
+        assert unknown.steps == {"a/2"}
+
+    def test_the_reward_log_is_read_again_only_after_another_retraction(self, place):
+        forget(place)
+        journal = Watched.open(place)
+        view = View(config(place), journal, None, StructuralEmbedder())
+        seen = [view.value(SHOWN[0].id, Stage.REFINE).visits]
+        with Memory.open(config(place)) as memory:
+            for number in range(3):
+                told(memory, f"more-{number}", earned(-0.5, best_ms=0.5))
+                told(memory, f"else-{number}", earned(0.3), run="next")
+                seen.append(view.value(SHOWN[0].id, Stage.REFINE).visits)
+            assert memory.refit().changes == ()
+            assert view.value(SHOWN[0].id, Stage.REFINE) == memory.value(SHOWN[0].id, Stage.REFINE)
+        journal.close()
+        assert seen == [2, 3, 4, 5]
+        assert journal.looks == 1
 
 
 class TestStatus:
@@ -303,6 +338,21 @@ def test_a_cheat_that_a_later_check_finds_is_shown_to_no_later_run(tmp_path, cap
     capsys.readouterr()
     assert main(["verify", str(folder), "--retract", "--json"]) == 1
     assert "0 experiences withdrawn" in json.loads(capsys.readouterr().out)["memory"]
+
+
+RAISES = WRONG.replace("return x + 0.5", "raise RuntimeError('no such instruction')")
+
+
+@pytest.mark.usefixtures("warm")
+def test_what_may_be_the_doing_of_another_machine_is_not_withdrawn(tmp_path, capsys):
+    text = fake_kernel(0.1).partition("\n\n\n")[0] + "\n\n\n" + RAISES
+    folder = run(tmp_path, "first", text)
+    assert main(["verify", str(folder), "--retract"]) == 1
+    out = " ".join(capsys.readouterr().out.split())
+    assert "right no: runtime_error" in out
+    assert "`runtime_error` may be the doing of this machine other than the one it was" in out
+    bad = json.loads((folder / "best" / "summary.json").read_text())["candidate"]
+    assert standing(tmp_path / "memory", bad).in_words() == ""
 
 
 def _shown(folder: Path) -> list[tuple[str, ...]]:
