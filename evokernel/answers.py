@@ -90,8 +90,9 @@ def _not_asked(name: Name, evaluation: Evaluation) -> Answer:
 def _compiles(evaluation: Evaluation) -> Answer:
     match evaluation.compiles:
         case True:
-            took = f"every kernel was built ({evaluation.seconds.get('compile', 0.0):.1f} s)"
-            return Answer(name="compiles", verdict="yes", evidence=took)
+            seconds = evaluation.seconds.get("compile")
+            took = "" if seconds is None else f" ({seconds:.1f} s)"
+            return Answer(name="compiles", verdict="yes", evidence=f"every kernel was built{took}")
         case False:
             return Answer(name="compiles", verdict="no", evidence="the compiler refused it")
     return _not_asked("compiles", evaluation)

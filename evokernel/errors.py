@@ -4,6 +4,7 @@ EvoKernelError                 exit code 1
 ├── UsageError                 exit code 2: the command, a file or the set-up must change first
 │   ├── ConfigError            an option, a name or a value that cannot be used
 │   ├── TaskError              a task file that cannot be loaded or does not fit the machine
+│   │   └── TaskTooLarge       one that does not fit the machine's memory
 │   ├── CompilerMissing        no compiler for the chosen backend
 │   ├── DeviceMissing          no GPU, or nothing here that can load a kernel into it
 │   ├── StoreError             a memory that is damaged, locked or made with another embedder
@@ -41,6 +42,10 @@ class ConfigError(UsageError):
 
 class TaskError(UsageError):
     """A task file that cannot be loaded, does not run, or does not fit the machine."""
+
+
+class TaskTooLarge(TaskError):
+    """A task that needs more memory than may be used."""
 
 
 class CompilerMissing(UsageError):

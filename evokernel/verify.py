@@ -16,6 +16,12 @@ SLACK = 0.05
 """How far a speedup may lie below the recorded one, beyond both intervals (ours). A fresh process
 has been seen to differ by up to 3 % within minutes (`benchmarks/repeatability.py`); days may do
 more."""
+UNTELLING = frozenset(
+    {Status.INFRASTRUCTURE, Status.COMPILE_TIMEOUT, Status.TIMEOUT, Status.OUT_OF_MEMORY}
+)
+"""What a slower or smaller machine gives a right kernel, too."""
+ELSEWHERE = frozenset({Status.COMPILE_ERROR, Status.CRASHED, Status.RUNTIME_ERROR})
+"""What another device gives a right kernel, too: it lacks an instruction, or its compiler does."""
 
 
 class Comparison(Frozen):
@@ -47,7 +53,7 @@ class Verification(Frozen):
     undecided: bool = False
     """The machine was too busy to tell."""
     is_wrong: bool = False
-    """It does not do what it should, however fast it is."""
+    """It does not do what it should, on any machine and however fast it is."""
     found: Recheck
     answers: tuple[Answer, ...] = ()
     """The five answers, as they are now."""
@@ -81,20 +87,31 @@ def verify(subject: Subject, say: Callable[[str], None] = lambda text: None) -> 
     found = recheck(subject.task, subject.bench, subject.candidate, say)
     told = comparisons(subject, found)
     is_right = found.status is Status.PASSED and all(check.is_well for check in door)
+    is_same_device = subject.claims.device == found.device if subject.claims else None
     return Verification(
         name=subject.name,
         task=subject.task.name,
         candidate=subject.candidate.sha,
         holds=is_right and all(comparison.holds for comparison in told),
         undecided=found.status is Status.INFRASTRUCTURE,
-        is_wrong=found.status is not Status.INFRASTRUCTURE and not is_right,
+        is_wrong=not is_right and tells(found.status, is_same_device),
         found=found,
         answers=answers(_evaluation(subject, found)),
         comparisons=told,
         door=door,
-        is_same_device=subject.claims.device == found.device if subject.claims else None,
+        is_same_device=is_same_device,
         label=subject.claims.label if subject.claims else "",
     )
+
+
+def tells(status: Status, is_same_device: bool | None) -> bool:
+    """Whether a status says something of the kernel itself, not of the machine that it ran on.
+
+    Args:
+        status: What became of the kernel here.
+        is_same_device: Whether it was recorded on this device; None where nothing was recorded.
+    """
+    return status not in UNTELLING and (is_same_device is not False or status not in ELSEWHERE)
 
 
 def _evaluation(subject: Subject, found: Recheck) -> Evaluation:

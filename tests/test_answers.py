@@ -86,6 +86,14 @@ def test_a_kernel_that_passed_has_five_answers_with_evidence():
     assert found["coverage"].evidence == "80% of a call inside its own kernels"
 
 
+def test_the_time_that_building_took_is_told_where_it_is_known():
+    status = Status.WRONG_VALUES
+    timed = judged(status, compiles=True, correctness=right(False), seconds={"compile": 1.25})
+    assert timed["compiles"].evidence == "every kernel was built (1.2 s)"
+    untimed = judged(status, compiles=True, correctness=right(False))
+    assert untimed["compiles"].evidence == "every kernel was built"
+
+
 def test_faster_asks_for_both_baselines():
     slow = timing(("eager", 2.0, True), ("compile", 0.9, False))
     parts = {"compiles": True, "correctness": right(), "contract": contract()}

@@ -14,6 +14,7 @@ from evokernel.bench.evaluator import LocalEvaluator
 from evokernel.bench.families import Nature
 from evokernel.bench.messages import Foreign, Outcome, TensorFacts, Variant
 from evokernel.bench.oracle import Case, Oracle
+from evokernel.bench.reference import Reference
 from evokernel.config import BenchConfig
 from evokernel.errors import TaskError
 from evokernel.evaluation import Status
@@ -31,6 +32,19 @@ def drawn(*shape: int, seed: int = 0) -> torch.Tensor:
 def limits(reference: Any, x: torch.Tensor, depth: int = 1, **options: Any) -> tolerance.Limits:
     rule = Tolerance(**options)
     return tolerance.limits(reference(x), reference(x.double()), rule, depth, follow=True)
+
+
+def test_a_task_that_sets_its_own_limits_keeps_them_on_whole_numbers():
+    source = (
+        "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x):\n"
+        "        return x.sum(-1)\ndef get_inputs():\n    return [torch.randn(4, 32)]\n"
+    )
+    ours = Task.from_source(source, "sums")
+    theirs = Task.from_source(f'{source}EVOKERNEL = {{"tolerance": {{"rtol": 0.25}}}}\n', "sums")
+    for task, expected in ((ours, 0.0), (theirs, 0.25)):
+        reference = Reference(task.program(), weights_seed=0)
+        want = reference.expect([torch.ones(4, 32)], DEFAULT, is_exact=True)
+        assert want.limits[0].reach.unique().tolist() == [expected]
 
 
 def compared(reference: Any, x: torch.Tensor, got: torch.Tensor, depth: int = 1) -> Compared:

@@ -5,8 +5,10 @@ from collections.abc import Iterator
 
 import pytest
 from fault import CLASSES
+from fault_bench import Bench
+from fault_subjects import Subject
 from mutations import faults
-from planted_faults import Bench, Subject, chosen
+from planted_faults import chosen
 
 from evokernel.attempt import Candidate
 from evokernel.evaluation import Status

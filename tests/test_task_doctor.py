@@ -53,6 +53,7 @@ def detail(result: Examination, name: str) -> str:
     return next(check.detail for check in result.checks if check.name == name)
 
 
+ONE = "torch.randn(16, 32)"
 TWO = "torch.randn(16, 32), torch.randn(16, 32)"
 
 
@@ -89,91 +90,58 @@ def test_a_sound_task_passes(body: str, inputs: str, init: str):
     assert {check.workload for check in result.checks} == {"default"}
 
 
+def planted(check: str, word: str, body: str, inputs: str = ONE, init: str = "") -> tuple[str, ...]:
+    """A fault: the check that has to fail, a word of its answer, and the task."""
+    return check, word, body, inputs, init
+
+
 @pytest.mark.parametrize(
     ("check", "word", "body", "inputs", "init"),
     [
-        ("drawn", "by heart", "x.exp()", "torch.linspace(0, 1, 512).reshape(16, 32)", ""),
-        (
-            "seeded",
-            "the same seed",
-            "x.exp()",
-            "torch.randn(16, 32) + time.time_ns() % 1000003",
-            "",
+        planted("drawn", "by heart", "x.exp()", "torch.linspace(0, 1, 512).reshape(16, 32)"),
+        planted(
+            "seeded", "the same seed", "x.exp()", "torch.randn(16, 32) + time.time_ns() % 1000003"
         ),
-        (
+        planted(
             "seeded",
             "the constructor",
             "x * self.w",
-            "torch.randn(16, 32)",
-            "self.w = nn.Parameter(torch.rand(32) + time.time_ns() % 1000003)",
+            init="self.w = nn.Parameter(torch.rand(32) + time.time_ns() % 1000003)",
         ),
-        ("repeatable", "differs", "F.dropout(x, 0.5)", "torch.randn(16, 32)", ""),
-        ("finite", "of 512 elements", "x.log()", "torch.randn(16, 32)", ""),
-        (
-            "varied",
-            "along dimension 1",
-            "x.sum(-1, keepdim=True).expand_as(x)",
-            "torch.randn(16, 32)",
-            "",
-        ),
-        (
-            "varied",
-            "output `1` is constant along all",
-            "(x.exp(), x * 0 + 1)",
-            "torch.randn(16, 32)",
-            "",
-        ),
-        ("precise", "of 512 elements", "(x + 1e9) - 1e9", "torch.randn(16, 32)", ""),
-        ("inputs", "`1`", "x.exp() + 1e-12 * y", TWO, ""),
-        (
+        planted("repeatable", "differs", "F.dropout(x, 0.5)"),
+        planted("finite", "of 512 elements", "x.log()"),
+        planted("varied", "along dimension 1", "x.sum(-1, keepdim=True).expand_as(x)"),
+        planted("varied", "output `1` is constant along all", "(x.exp(), x * 0 + 1)"),
+        planted("precise", "of 512 elements", "(x + 1e9) - 1e9"),
+        planted("inputs", "`1`", "x.exp() + 1e-12 * y", TWO),
+        planted(
             "weights",
             "`layer.bias`",
             "self.norm(self.layer(x))",
-            "torch.randn(16, 32)",
-            "self.layer, self.norm = nn.Linear(32, 8), nn.BatchNorm1d(8)",
+            init="self.layer, self.norm = nn.Linear(32, 8), nn.BatchNorm1d(8)",
         ),
-        (
-            "answers",
-            "zeros",
-            "F.gelu(x.sum(-1, True) - x.sum(-1, True).mean(1, True))",
-            "torch.randn(16, 32)",
-            "",
-        ),
-        ("answers", "ones", "x.softmax(-1).sum(-1)", "torch.randn(16, 32)", ""),
-        ("answers", "a copy of input `0`", "x + 1e-12 * x.tanh()", "torch.randn(16, 32)", ""),
-        ("answers", "the mean", "0.25 + 1e-12 * x", "torch.randn(16, 32)", ""),
-        (
-            "operators",
-            "`relu` (call 3) might as well",
-            "torch.relu(torch.relu(x.exp()))",
-            "torch.randn(16, 32)",
-            "",
-        ),
-        (
-            "operators",
-            "`sub`",
-            "torch.softmax(x - x.amax(-1, True), -1)",
-            "torch.randn(16, 32)",
-            "",
-        ),
-        ("operators", "`mul`", "x.exp().mul_(1.0)", "torch.randn(16, 32)", ""),
-        ("operators", "argument 1 alone", "x.exp() + 1e-12 * y", TWO, ""),
-        (
+        planted("answers", "zeros", "F.gelu(x.sum(-1, True) - x.sum(-1, True).mean(1, True))"),
+        planted("answers", "ones", "x.softmax(-1).sum(-1)"),
+        planted("answers", "a copy of input `0`", "x + 1e-12 * x.tanh()"),
+        planted("answers", "the mean", "0.25 + 1e-12 * x"),
+        planted("operators", "`relu` (call 3) might as well", "torch.relu(torch.relu(x.exp()))"),
+        planted("operators", "`sub`", "torch.softmax(x - x.amax(-1, True), -1)"),
+        planted("operators", "`mul`", "x.exp().mul_(1.0)"),
+        planted("operators", "argument 1 alone", "x.exp() + 1e-12 * y", TWO),
+        planted(
             "algebra",
             "`mean` over `linear`",
             "(2 * self.f(x) + 1).mean(-1)",
-            "torch.randn(16, 32)",
-            "self.f = nn.Linear(32, 8)",
+            init="self.f = nn.Linear(32, 8)",
         ),
-        ("algebra", "`sum` over `matmul`", "(x @ y.T).sum(0)", TWO, ""),
-        (
+        planted("algebra", "`sum` over `matmul`", "(x @ y.T).sum(0)", TWO),
+        planted(
             "algebra",
             "`sum` over `conv2d`",
             "self.f(x[:, None, :, None]).sum(1)",
-            "torch.randn(16, 32)",
-            "self.f = nn.Conv2d(1, 3, 1)",
+            init="self.f = nn.Conv2d(1, 3, 1)",
         ),
-        ("answers", "other inputs", "0.25 + 1e-12 * x.mean()", "torch.randn(16, 32)", ""),
+        planted("answers", "other inputs", "0.25 + 1e-12 * x.mean()"),
     ],
 )
 def test_a_planted_fault_is_named(check: str, word: str, body: str, inputs: str, init: str):
@@ -198,6 +166,16 @@ def test_weights_that_forward_does_not_read_are_named_but_no_fault():
     for name in ("norm.num_batches_tracked", "norm.running_mean", "norm.running_var"):
         assert f"`{name}`" in said
     assert "each of 2" in said
+
+
+def test_several_inputs_and_weights_are_told_in_the_plural():
+    result = examined(
+        "x.exp() + 1e-12 * y * self.w", TWO, init="self.w = nn.Parameter(torch.ones(32))"
+    )
+    found = faults(examined("0.25 + 1e-12 * x * y", TWO))
+    assert found["inputs"].startswith("inputs `0`, `1` could be ignored: exchanging any of them")
+    assert faults(result)["inputs"].startswith("input `1` could be ignored: exchanging it leaves")
+    assert faults(result)["weights"].startswith("weight `w` could be left out")
 
 
 def test_an_answer_that_only_another_family_refuses_is_told():

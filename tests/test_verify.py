@@ -13,7 +13,7 @@ from evokernel.export.subject import Subject, of_file
 from evokernel.export.text import assembled
 from evokernel.task import Task
 from evokernel.testing import fake_evaluation
-from evokernel.verify import comparisons, verify
+from evokernel.verify import comparisons, tells, verify
 from tests.export_samples import CPP, KERNEL, TASK
 
 BENCH = BenchConfig(
@@ -127,6 +127,22 @@ def test_wrong_candidate_does_not_hold(bench):
     assert not found.undecided
     assert found.found.status is Status.WRONG_VALUES
     assert found.comparisons == ()
+
+
+@pytest.mark.parametrize("status", Status)
+def test_what_the_machine_may_have_done_does_not_show_a_kernel_wrong(status):
+    never = {Status.INFRASTRUCTURE, Status.COMPILE_TIMEOUT, Status.TIMEOUT, Status.OUT_OF_MEMORY}
+    here_alone = {Status.COMPILE_ERROR, Status.CRASHED, Status.RUNTIME_ERROR}
+    assert tells(status, is_same_device=True) is (status not in never)
+    assert tells(status, is_same_device=None) is (status not in never)
+    assert tells(status, is_same_device=False) is (status not in never | here_alone)
+
+
+def test_what_is_only_not_built_on_another_device_is_not_wrong(bench):
+    found = verify(subject(bench, KERNEL.replace("extern", "nothing; extern"), eager=(0.1, 0.2)))
+    assert found.found.status is Status.COMPILE_ERROR
+    assert found.is_same_device is False
+    assert (found.holds, found.is_wrong) == (False, False)
 
 
 @pytest.mark.parametrize(

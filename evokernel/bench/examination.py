@@ -17,7 +17,7 @@ from evokernel.bench import algebra, correctness, influence, null_answers, remov
 from evokernel.bench.oracle import Oracle
 from evokernel.bench.reference import agree, copied, free_bytes
 from evokernel.bench.rehearsal import Finding, Rehearsal, named_output
-from evokernel.errors import TaskError
+from evokernel.errors import TaskTooLarge
 from evokernel.frozen import Frozen
 from evokernel.opgraph import CaptureFailed, OpGraph, capture
 from evokernel.program import Program
@@ -141,9 +141,7 @@ def _captured(program: Program, workload: Workload) -> OpGraph | None:
 def _fits(program: Program, workload: Workload, graph: OpGraph | None) -> Check:
     try:
         plan = plan_reference(program, workload, graph, free_bytes() // 2)
-    except TaskError as error:
-        if "of memory" not in str(error):
-            raise
+    except TaskTooLarge as error:
         return Check(name="fits", workload=workload.name, passed=False, detail=str(error))
     said = plan.label or f"judging it takes about {size_text(plan.estimate.total)} of memory"
     return Check(name="fits", workload=workload.name, passed=True, detail=said)

@@ -46,6 +46,8 @@ EXACT = frozenset({"contraction", "reduction", "scan"})
 """Classes whose `binary` results are compared exactly where all are whole numbers."""
 SPECIAL = ("special", "denormal")
 """Families that a task whose `special_values` are ignored is spared."""
+TELLING = tuple(family for family in FAMILIES if family not in SPECIAL)
+"""Families for every task that change every element."""
 
 LARGE = 1e3
 SCALES = {"small": 1e-3, "negated": -1.0}

@@ -40,10 +40,10 @@ def of_inputs(rehearsal: Rehearsal) -> Finding:
     if silent:
         return Finding(
             False,
-            f"input {_quoted(silent)} could be ignored: with other values in it the output stays "
-            "within the tolerance; leave it out, or make it matter",
+            f"{_named('input', silent)} could be ignored: exchanging {_it(silent)} leaves the "
+            f"output within the tolerance; leave {_it(silent)} out, or make {_it(silent)} matter",
         )
-    left_out = f"; {_quoted(kept)} is the same for every seed and was left out" if kept else ""
+    left_out = _left_out(kept) if kept else ""
     return Finding(True, f"{_each(count, 'input tensor')} changes the output{left_out}")
 
 
@@ -73,9 +73,9 @@ def of_weights(rehearsal: Rehearsal, seconds: float = math.inf) -> Finding:
     if silent:
         return Finding(
             False,
-            f"parameter or buffer {_quoted(silent)} could be left out: other values in it change "
+            f"{_named('weight', silent)} could be left out: other values in {_it(silent)} change "
             "the output by no more than the tolerance (a bias before a normalisation, say); "
-            "remove it",
+            f"remove {_it(silent)}",
         )
     if not count and not late:
         return Finding(True, "the module has no weights" + _unread(exempt))
@@ -159,5 +159,20 @@ def _quoted(names: list[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
+def _named(noun: str, names: list[str]) -> str:
+    return f"{noun}{'s' if len(names) > 1 else ''} {_quoted(names)}"
+
+
+def _it(names: list[str]) -> str:
+    return "it" if len(names) == 1 else "any of them"
+
+
+def _left_out(names: list[str]) -> str:
+    if len(names) == 1:
+        return f"; {_quoted(names)} is the same for every seed and was left out"
+    return f"; {_quoted(names)} are the same for every seed and were left out"
+
+
 def _unread(names: list[str]) -> str:
-    return f"; {_quoted(names)} is not read by `forward`" if names else ""
+    is_read = "is" if len(names) == 1 else "are"
+    return f"; {_quoted(names)} {is_read} not read by `forward`" if names else ""

@@ -46,7 +46,7 @@ def refusals(rehearsal: Rehearsal) -> Finding:
     told: dict[str, str] = {}
     for number in range(len(rehearsal.outputs)):
         waiting = dict(_answers(rehearsal, number))
-        for case in _cases(rehearsal):
+        for case in rehearsal.cases(families.TELLING):
             told |= {name: case.family for name in _refused(rehearsal, number, waiting, case)}
             if not waiting:
                 break
@@ -66,15 +66,6 @@ def refusals(rehearsal: Rehearsal) -> Finding:
 
 
 NORMAL = families.FAMILIES[0]
-TELLING = tuple(family for family in families.FAMILIES if family not in families.SPECIAL)
-"""Families that change every element."""
-
-
-def _cases(rehearsal: Rehearsal) -> Iterator[Case]:
-    """Usable cases of the workload, family after family, so that most need never be computed."""
-    for family in TELLING:
-        cases = rehearsal.oracle.cases((family,))
-        yield from (case for case in cases if case.workload.name == rehearsal.workload.name)
 
 
 def _refused(rehearsal: Rehearsal, number: int, waiting: dict[str, Maker], case: Case) -> list[str]:

@@ -132,18 +132,21 @@ class Oracle:
         """Those for the classes of its operators, the most telling first."""
         return families.of_graph(self.reference.graph)
 
-    def cases(self, chosen: tuple[str, ...] | None = None) -> tuple[Case, ...]:
-        """The cases of every workload that show something, in order.
+    def cases(
+        self, chosen: tuple[str, ...] | None = None, workload: Workload | None = None
+    ) -> tuple[Case, ...]:
+        """The cases that show something, in order.
 
         Args:
             chosen: Input families; all of them if not told.
+            workload: The only one that is asked; every one if not told.
 
         Raises:
             TaskError: The reference fails on its own inputs, or shows nothing even there.
         """
         found = (
-            self._usable(workload, family)
-            for workload in self.program.workloads()
+            self._usable(one, family)
+            for one in ((workload,) if workload else self.program.workloads())
             for family in (self.input_families if chosen is None else chosen)
         )
         return tuple(case for case in found if case is not None)

@@ -125,7 +125,8 @@ class Reference:
             workload: Which workload's they are.
             is_hard: Allow for what one rounding of the inputs does to the results (see
                 `tolerance`).
-            is_exact: Allow no error where every value is a whole number.
+            is_exact: Allow no error where every value is a whole number; a task that sets its own
+                limits keeps them.
 
         Raises:
             TaskError: It refuses these inputs, two calls on them differ, or they do not fit.
@@ -144,10 +145,15 @@ class Reference:
         return Expectation(
             skeleton=correctness.skeleton(own),
             forms=tuple(correctness.form(path, value) for path, value in found),
-            limits=tuple(one.exact() for one in limits) if is_exact else limits,
+            limits=tuple(one.exact() for one in limits) if is_exact and self._is_ours else limits,
             modified=modified,
             aliased=aliased,
         )
+
+    @property
+    def _is_ours(self) -> bool:
+        """Whether the limits follow our rule, not the task's own numbers."""
+        return not tolerance.is_given(self.program.task.options.tolerance)
 
     def _limits(
         self, inputs: list[Any], own: Any, plan: ReferencePlan, is_hard: bool

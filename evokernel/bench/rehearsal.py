@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -54,6 +55,11 @@ class Rehearsal:
         """
         found = correctness.tensors(self.program.call(self.module, copied(inputs)))
         return [value for _, value in found]
+
+    def cases(self, chosen: Iterable[str]) -> Iterator[Case]:
+        """Usable cases of its workload, family after family: most need never be computed."""
+        for family in chosen:
+            yield from self.oracle.cases((family,), self.workload)
 
     @cached_property
     def other_inputs(self) -> list[Any]:

@@ -33,7 +33,8 @@ are allowed 0.3: the softmax of scores of a million is one of rounding errors.
 
 Elements at which the reference itself is off by more than `cap` show nothing and only have to be
 finite; those at which it and fp64 disagree about being finite are not judged. Where all results are
-whole numbers that any order of summation gives exactly, no error is allowed (see `Limits.exact`).
+whole numbers that any order of summation gives exactly, no error is allowed (see `Limits.exact`),
+unless the task sets its own limits.
 """
 
 from __future__ import annotations
@@ -112,9 +113,14 @@ class Limits:
         return sum(t.numel() * t.element_size() for t in held if t is not None)
 
 
+def is_given(tolerance: Tolerance) -> bool:
+    """Whether the task sets limits of its own instead of this rule."""
+    return tolerance.atol is not None or tolerance.rtol is not None
+
+
 def describe(tolerance: Tolerance, depth: int) -> str:
     """The rule in words, with its constants."""
-    if tolerance.atol is not None or tolerance.rtol is not None:
+    if is_given(tolerance):
         return (
             f"|got - fp64 reference| <= {tolerance.atol or 0:g} + {tolerance.rtol or 0:g} * "
             "|fp64 reference|, as the task demands"
@@ -190,7 +196,7 @@ def limits(
     reach = (tolerance.factor * worst.clamp(min=_quantile(sample))).clamp(max=highest)
     reach = reach.clamp(min=floor(own.dtype, depth)).masked_fill(wild, WILD)
     tiny = LEEWAY * _smallest_subnormal(own.dtype)
-    if tolerance.atol is not None or tolerance.rtol is not None:
+    if is_given(tolerance):
         scale, reach = scale * 0, reach * 0 + (tolerance.rtol or 0.0)
         tiny, lost = tolerance.atol or 0.0, lost[:0]
     finite = expected.numel() if is_plain else int(expected.isfinite().sum())

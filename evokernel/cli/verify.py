@@ -65,6 +65,8 @@ def _remembered(found: "Verification", place: Path, retract: bool, reinstate: bo
             return f"nothing to withdraw {where}"
         suspects = f", {len(gone.suspects)} made from it suspect" if gone.suspects else ""
         return f"{counted(len(gone.ids), 'experience')} withdrawn{suspects} {where}"
+    if retract and (why_not := _kept(found)):
+        return f"{said}; {why_not}" if (said := known.in_words()) else why_not
     if found.holds and reinstate and known.suspect:
         ids = memory.reinstate(place, found.candidate, "`evokernel verify` found it right")
         return f"{counted(len(ids), 'experience')} not suspect any more {where}"
@@ -75,6 +77,20 @@ def _remembered(found: "Verification", place: Path, retract: bool, reinstate: bo
     if found.holds and known.suspect and not known.withdrawn:
         return f"{said}; it holds: `--reinstate` takes the suspicion from it"
     return said
+
+
+def _kept(found: "Verification") -> str:
+    """Why memory keeps what was to be withdrawn."""
+    if found.holds:
+        return "it holds: nothing was withdrawn"
+    status = found.found.status
+    if status.is_feasible:
+        return "it is right, only slower than recorded: nothing was withdrawn"
+    where = " other than the one it was recorded on" if found.is_same_device is False else ""
+    return (
+        f"`{status}` may be the doing of this machine{where}, so that it does not show the kernel "
+        "wrong: nothing was withdrawn; `evokernel memory forget` withdraws it nevertheless"
+    )
 
 
 def _silent(text: str) -> None:

@@ -102,9 +102,9 @@ def judged(subject: Subject) -> tuple[Subject, Evaluation]:
     Returns:
         The subject with its claims, where the candidate passed, and the verdict.
     """
-    import platform
     from importlib.metadata import version
 
+    from evokernel.bench import processor
     from evokernel.bench.checkup import checkup
     from evokernel.bench.evaluator import LocalEvaluator
 
@@ -114,8 +114,7 @@ def judged(subject: Subject) -> tuple[Subject, Evaluation]:
         evaluation = evaluator.compile(candidate) or evaluator.verify(candidate)
     if not evaluation.status.is_feasible or evaluation.correctness is None:
         return subject, evaluation
-    processor = platform.processor() or platform.machine()
-    claims = claims_of_evaluation(subject.task, evaluation, processor, version("torch"))
+    claims = claims_of_evaluation(subject.task, evaluation, processor.name(), version("torch"))
     failed = checkup(subject.task, config.cache).examination.failed
     claims = claims.model_copy(update={"label": label_of(failed)})
     workloads = evaluation.correctness.workloads

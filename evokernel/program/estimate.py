@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
-from evokernel.errors import TaskError
+from evokernel.errors import TaskTooLarge
 from evokernel.frozen import Frozen
 from evokernel.nested import leaves, map_leaves
 from evokernel.opgraph import OpGraph, TensorSpec, itemsize, same_operators
@@ -60,11 +60,11 @@ class MemoryEstimate(Frozen):
             needed: Bytes that are needed; None is `total`.
 
         Raises:
-            TaskError: with both figures.
+            TaskTooLarge: with both figures.
         """
         needed = self.total if needed is None else needed
         if needed > available:
-            raise TaskError(
+            raise TaskTooLarge(
                 f"This task needs about {size_text(needed)} of memory (inputs "
                 f"{size_text(self.inputs)}, parameters {size_text(self.parameters)}, outputs "
                 f"{size_text(self.outputs)}, fp64 reference {size_text(self.fp64)}), but "
@@ -146,7 +146,7 @@ def plan_reference(
         the largest half, quarter, ... of the rows that fits and that the reference accepts.
 
     Raises:
-        TaskError: nothing fits; the message holds both figures.
+        TaskTooLarge: nothing fits; the message holds both figures.
     """
     available = min(available, program.task.options.memory_bytes or available)
     full = shapes(program, workload)
