@@ -598,7 +598,7 @@ def test_a_long_call_is_sampled_from_end_to_end(tmp_path):
         worker = pool.fork(spec, lambda kernel: pytest.fail("nothing to build"))
         worker.load([], {}, seed=7)
         worker.put("x", [torch.ones(4)], output_bytes=[16])
-        found = sample(worker, "x", 1e-3)
+        found = sample(worker, "x", 0.1)  # a guess that the first look corrects
     assert found is not None
     assert found.per_s <= RING_SAMPLES
     assert found.seconds(found.total) > 0.7
