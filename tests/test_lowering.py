@@ -7,8 +7,10 @@ import pytest
 from evokernel.opgraph import Node, OpGraph, Ref, TensorSpec, capture
 from evokernel.proposers.templates import emit
 from evokernel.proposers.templates.addressing import parameters, pointers
+from evokernel.proposers.templates.contraction import Pipeline
 from evokernel.proposers.templates.expressions import Level, Load, Program, Reduce, Unsupported
 from evokernel.proposers.templates.folds import Fold, carries
+from evokernel.proposers.templates.halves import fitted_in_float32
 from evokernel.proposers.templates.literals import literal
 from evokernel.proposers.templates.lowering import lower
 from evokernel.proposers.templates.naming import Names
@@ -269,3 +271,30 @@ def test_reshaped_windows(
 ) -> None:
     result = view.reshape(shape)
     assert (result.strides if result else None) == strides
+
+
+def test_half_precision_lies_in_memory_only(tmp_path: Path) -> None:
+    half = "torch.randn(4, 8).to(torch.bfloat16)"
+    program = fitted_in_float32(captured(tmp_path, "torch.softmax(x, -1) * y", half, half))
+    assert isinstance(program, Program)
+    assert {s.dtype for s in program.sources} == {o.dtype for o in program.outputs} == {"bfloat16"}
+    assert program.dtypes == {"float32"}
+
+
+def test_mixed_precision_keeps_each_tensors_dtype(tmp_path: Path) -> None:
+    inputs = ("torch.randn(4, 8).half()", "torch.randn(4, 8)")
+    program = fitted_in_float32(captured(tmp_path, "(x.float() + y, x.argmax(-1))", *inputs))
+    assert [s.dtype for s in program.sources] == ["float16", "float32"]
+    assert [o.dtype for o in program.outputs] == ["float32", "int64"]
+
+
+def test_operands_of_half_precision_products_are_stored_as_such(tmp_path: Path) -> None:
+    half = "torch.randn(2, 6, 8).half()"
+    body = "F.scaled_dot_product_attention(x, y, z)"
+    pipeline = fitted_in_float32(captured(tmp_path, body, half, half, half))
+    assert isinstance(pipeline, Pipeline)
+    assert {s.dtype for s in pipeline.sources} == {o.dtype for o in pipeline.outputs} == {"float16"}
+    stored = {source.name: source.dtype for source in pipeline.between}
+    scores, weights = stored.values()
+    assert (scores, weights) == ("float32", "float16")
+    assert pipeline.stages[-1].program.outputs[0].dtype == "float16"

@@ -18,11 +18,18 @@ delete do double else enum explicit extern false float for friend goto if inline
 mutable namespace new not nullptr operator or private protected public register return short
 signed sizeof static std struct switch template this throw true try typedef typename union
 unsigned using virtual void volatile while xor index time signal y0 y1 yn j0 j1 jn gamma
+half nv_bfloat16 gpu packs rint
 """
 
 RESERVED = frozenset({*OPERATORS, *f"{_HEADER} {_LOOPS} {_LANGUAGE}".split()})
 """What a value, source or output is never called: functions of the header, locals of the loops,
 words of the language. A loop may also use any name that ends in `_`."""
+
+
+def identifier(name: str) -> str:
+    """A file's stem as a name in C++ and Python; those of KernelBench begin with a number."""
+    plain = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return f"task_{plain}" if plain[:1].isdigit() else plain
 
 
 class Names:

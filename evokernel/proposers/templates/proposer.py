@@ -12,7 +12,7 @@ from evokernel.proposers import Exhausted, Request
 from evokernel.proposers.templates.advice import Advice
 from evokernel.proposers.templates.choices import Plan, read_plan
 from evokernel.proposers.templates.expressions import Unsupported
-from evokernel.proposers.templates.promise import promise
+from evokernel.proposers.templates.languages import LANGUAGES
 from evokernel.proposers.templates.search import Search, Step
 from evokernel.proposers.templates.template import Template
 from evokernel.task import Task
@@ -20,7 +20,7 @@ from evokernel.task import Task
 _COVERED = (
     "The templates write point-wise chains, reductions, normalisations, softmax and scans along "
     "any dimensions, losses, pooling, and products of matrices and convolutions with point-wise "
-    "work around them, in `cpp`"
+    f"work around them, in {', '.join(f'`{backend}`' for backend in LANGUAGES)}"
 )
 _INSTEAD = (
     "Let a model write the candidates: `--model NAME`, e.g. `--model openai/gpt-5`, or a local "
@@ -38,7 +38,7 @@ class TemplateProposer:
     name = "templates"
 
     def __init__(self) -> None:
-        self._templates: dict[tuple[str, str], Template] = {}
+        self._templates: dict[tuple[str, str, str], Template] = {}
 
     def check(self, task: Task, graph: OpGraph | None, backend: Backend) -> None:
         """Refuse a task that no template covers.
@@ -63,7 +63,7 @@ class TemplateProposer:
         raise Exhausted(f"every plan near `{request.step}` was tried")
 
     def _template(self, task: Task, graph: OpGraph | None, backend: Backend) -> Template:
-        if backend != "cpp":
+        if backend not in LANGUAGES:
             raise NoTemplate(
                 f"The templates cannot write `{backend}`. {_COVERED}: use `--backend cpp`. "
                 f"{_INSTEAD}"
@@ -73,10 +73,10 @@ class TemplateProposer:
                 f"There is no template for `{task.name}`: its reference could not be captured as "
                 f"an operator graph, so nothing can be matched. {_INSTEAD}"
             )
-        key = (task.sha, graph.fingerprint)
+        key = (backend, task.sha, graph.fingerprint)
         if key not in self._templates:
             try:
-                template = Template(task, graph)
+                template = Template(task, graph, backend)
                 template.source(template.space.plain())
             except Unsupported as why:
                 raise NoTemplate(
@@ -88,7 +88,7 @@ class TemplateProposer:
     def _steps(self, template: Template, request: Request) -> Iterator[Step]:
         search = Search(
             template.space,
-            lambda technique: promise(technique, template.program),
+            template.promise,
             Advice.of(request.shown, template.space),
             _dice(request),
         )
