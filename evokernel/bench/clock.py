@@ -82,7 +82,7 @@ class Clock:
         finally:
             gc.enable()
         self.kept, self.kept_from = output, (inputs, slot)
-        return _told(end - start, 1, usage)
+        return told(end - start, 1, usage)
 
     def flush(self, size: int) -> None:
         """Empty the caches by going through so many bytes."""
@@ -116,10 +116,11 @@ class Clock:
             output = call(*arguments)
         end = perf_counter_ns()
         self.kept, self.kept_from = output, (inputs, variant.slot)
-        return Repetition.model_validate(_told(end - start, plan.calls, usage))
+        return Repetition.model_validate(told(end - start, plan.calls, usage))
 
 
-def _told(nanoseconds: int, calls: int, usage: struct_rusage) -> dict[str, int]:
+def told(nanoseconds: int, calls: int, usage: struct_rusage) -> dict[str, int]:
+    """The fields of a `Repetition` that every clock fills; `usage` is what it was at the start."""
     after = getrusage(RUSAGE_SELF)
     return {
         "nanoseconds": nanoseconds,

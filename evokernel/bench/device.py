@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import math
 import os
 import re
 import time
@@ -13,8 +12,8 @@ from pydantic import ValidationError
 from evokernel.bench import Say, processor, silent
 from evokernel.bench.disturbance import Disturbance, device_lock, wait_for_quiet
 from evokernel.bench.peaks import Peaks
+from evokernel.bench.roofline import Rates, Roofline, better
 from evokernel.compilers import Compiler
-from evokernel.frozen import Frozen
 
 FORMAT = 3
 """Raised when the measuring kernel or its use changes, so that older facts are measured again."""
@@ -34,45 +33,19 @@ _L2_BYTES, _L3_BYTES = 1 << 20, 32 << 20
 """Sizes that are taken where the system does not tell."""
 
 
-class Rates(Frozen):
-    """Best rates at one working set, GB/s (1e9 bytes)."""
-
-    working_set: int
-    """Bytes that one pass touches."""
-    copy_rate: float
-    """Bytes read plus bytes written."""
-    read_rate: float
-    fill_rate: float
-
-    @property
-    def best(self) -> float:
-        """The largest of the three."""
-        return max(self.copy_rate, self.read_rate, self.fill_rate)
-
-
-class DeviceFacts(Frozen):
+class DeviceFacts(Roofline):
     """One processor with a number of threads, its caches and its measured peaks."""
 
-    name: str
-    """What the processor calls itself."""
     threads: int
     """Threads that were measured, and that both sides of a comparison get."""
     l2_bytes: int
     """Second-level cache of one core."""
     l3_bytes: int
     """Last-level cache that a core can reach."""
-    memory_bytes: int
-    """Memory of the machine."""
     compiler: str
     """Identity of the compiler that built the measuring kernel."""
-    rates: tuple[Rates, ...]
-    """By growing working set."""
-    gflops: float
-    """Best float32 multiply-add rate, GFLOP/s; a multiply-add counts two."""
     region_s: float = 0.0
     """Least time of a parallel region that does nothing, seconds."""
-    quiet: bool = True
-    """Nothing else ran while it was measured."""
     format: int = FORMAT
 
     @property
@@ -85,37 +58,6 @@ class DeviceFacts(Frozen):
     def flush_bytes(self) -> int:
         """How much to read and write so that nothing useful stays in the last-level cache."""
         return self.l3_bytes + self.l3_bytes // 2
-
-    def bandwidth(self, working_set: int) -> float:
-        """Best rate of copy, read and fill at a working set, GB/s.
-
-        Between two measured sizes it is interpolated along the logarithm of the size.
-        """
-        points = [(math.log(rate.working_set), rate.best) for rate in self.rates]
-        at = math.log(max(working_set, 1))
-        if at <= points[0][0]:
-            return points[0][1]
-        for (x0, y0), (x1, y1) in zip(points, points[1:], strict=False):
-            if at <= x1:
-                return y0 + (y1 - y0) * (at - x0) / (x1 - x0)
-        return points[-1][1]
-
-    def memory_floor_ms(self, min_bytes: int, working_set: int | None = None) -> float:
-        """Time that moving the bytes takes at least, milliseconds.
-
-        Args:
-            min_bytes: Bytes that any implementation moves.
-            working_set: What decides which caches help; None is `min_bytes`.
-        """
-        return 1e-6 * min_bytes / self.bandwidth(working_set or min_bytes)
-
-    def compute_floor_ms(self, flops: int) -> float:
-        """Time that the arithmetic takes at least at the float32 peak, milliseconds."""
-        return 1e-6 * flops / self.gflops
-
-    def floor_ms(self, min_bytes: int, flops: int, working_set: int | None = None) -> float:
-        """The roofline: the longer of the two (Williams, Waterman and Patterson 2009)."""
-        return max(self.memory_floor_ms(min_bytes, working_set), self.compute_floor_ms(flops))
 
     def in_words(self) -> str:
         """Name, threads and peaks for a listing."""
@@ -179,7 +121,7 @@ def measure_again(
         l3_bytes=l3_bytes,
         memory_bytes=_memory_bytes(),
         compiler=compiler.identity(),
-        rates=rates if known is None else _better(rates, known.rates),
+        rates=rates if known is None else better(rates, known.rates),
         gflops=max(gflops, known.gflops if known else 0.0),
         region_s=min(region_s, known.region_s) if known else region_s,
         quiet=noise is None,
@@ -195,20 +137,6 @@ def _rates(peaks: Peaks, size: int, threads: int, is_quiet: bool) -> Rates:
         found = tuple(map(max, found, peaks.bandwidth(size, 1, SLICE_S)))
     copy, read, fill = found
     return Rates(working_set=size, copy_rate=copy, read_rate=read, fill_rate=fill)
-
-
-def _better(new: tuple[Rates, ...], old: tuple[Rates, ...]) -> tuple[Rates, ...]:
-    known = {rate.working_set: rate for rate in old}
-    return tuple(
-        Rates(
-            working_set=rate.working_set,
-            copy_rate=max(rate.copy_rate, other.copy_rate),
-            read_rate=max(rate.read_rate, other.read_rate),
-            fill_rate=max(rate.fill_rate, other.fill_rate),
-        )
-        for rate in new
-        for other in [known.get(rate.working_set, rate)]
-    )
 
 
 def _working_sets(l2_bytes: int, l3_bytes: int, memory_bytes: int) -> tuple[int, ...]:

@@ -166,7 +166,7 @@ def device_lock(device: str, limit_s: float, folder: Path | None = None) -> Iter
     The operating system releases it when the holder dies, however it dies: no lock goes stale.
 
     Args:
-        device: Name of the device, e.g. `cpu` or `cuda-0`.
+        device: Name of the device: `cpu`, or a GPU's (see `gpu.lock`).
         limit_s: How long to wait for the holder before us, seconds.
         folder: Where the lock file lies; None is the user's runtime folder.
 
@@ -179,7 +179,7 @@ def device_lock(device: str, limit_s: float, folder: Path | None = None) -> Iter
     name = re.sub(r"[^A-Za-z0-9.-]", "-", device)
     path = (folder or runtime_folder()) / f"device-{name}.lock"
     started = time.monotonic()
-    with path.open("a") as file:
+    with open(path, opener=_opener) as file:
         while not _try_lock(file.fileno()):
             if time.monotonic() - started > limit_s:
                 raise WorkerError(
@@ -188,6 +188,14 @@ def device_lock(device: str, limit_s: float, folder: Path | None = None) -> Iter
                 )
             time.sleep(POLL_S)
         yield time.monotonic() - started
+
+
+def _opener(path: str, flags: int) -> int:
+    """Make the file only where it is missing: others' files may be opened but not made anew."""
+    try:
+        return os.open(path, flags)
+    except FileNotFoundError:
+        return os.open(path, flags | os.O_CREAT, 0o644)
 
 
 def _try_lock(descriptor: int) -> bool:

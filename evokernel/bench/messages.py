@@ -9,6 +9,8 @@ from evokernel.evaluation import Diagnostic, Status
 from evokernel.frozen import Frozen
 
 Role = Literal["candidate", "eager", "compile"]
+Way = Literal["single", "batch", "graph"]
+"""How calls are timed on a GPU: each by itself, many short ones in a row, or out of a graph."""
 
 
 class WorkerSpec(Frozen):
@@ -200,13 +202,17 @@ class TimePlan(Frozen):
     """Untimed calls before the first repetition, on its inputs."""
     flush_bytes: int = Field(default=0, ge=0)
     """Bytes read and written before each repetition to evict the caches; 0 leaves them warm."""
+    way: Way = "single"
+    """How a GPU is to time them; a processor knows one way only."""
+    wall: Variant | None = None
+    """On a GPU, values of one more call, which the host's clock times from launch to end."""
 
 
 class Repetition(Frozen):
     """One timed repetition."""
 
     nanoseconds: int
-    """Wall time of all its calls."""
+    """Time of all its calls: wall time; on a GPU device time, between events on its stream."""
     calls: int
     involuntary: int
     """Involuntary context switches of the whole process meanwhile."""
@@ -214,10 +220,16 @@ class Repetition(Frozen):
     """Minor page faults of the process meanwhile; many of them mean cold output memory."""
     cpu_ns: int
     """CPU time of all threads meanwhile; coarse, the kernel books other threads by the tick."""
+    way: Way = "single"
+    """How a GPU timed them; `batch` where the wish for a graph could not be granted."""
+    wall_ns: int | None = None
+    """On a GPU, wall time of a call from launch to end, where it was wished for."""
+    late_ns: int = 0
+    """On a GPU, device time for which other streams went on after the last event."""
 
     @property
     def seconds(self) -> float:
-        """Wall seconds per call."""
+        """Seconds per call."""
         return self.nanoseconds / self.calls / 1e9
 
 
