@@ -9,6 +9,7 @@ Exit codes: 0 answered, 4 Triton cannot be used; whatever else a candidate may h
 """
 
 import contextlib
+import functools
 import importlib.util
 import io
 import json
@@ -42,6 +43,12 @@ class _Dtype:
 
     def __str__(self) -> str:
         return f"torch.{self._name}"
+
+
+@functools.cache
+def _dtype(name: str) -> _Dtype:
+    """One for each name: Triton remembers what it read of a dtype by where it lies in memory."""
+    return _Dtype(name)
 
 
 class Session:
@@ -172,7 +179,7 @@ def _stand_in(value: Any) -> Any:
     from triton.runtime.jit import MockTensor
 
     if isinstance(value, str) and value[:1] == "*" and value[1:] in _DTYPES:
-        return MockTensor(_Dtype(_DTYPES[value[1:]]))
+        return MockTensor(_dtype(_DTYPES[value[1:]]))
     return _SOME.get(value, value) if isinstance(value, str) else value
 
 
