@@ -15,6 +15,7 @@ from evokernel.bench.families import Nature
 from evokernel.bench.messages import Foreign, Outcome, TensorFacts, Variant
 from evokernel.bench.oracle import Case, Oracle
 from evokernel.bench.reference import Reference
+from evokernel.bench.tensors import same_bytes
 from evokernel.config import BenchConfig
 from evokernel.errors import TaskError
 from evokernel.evaluation import Status
@@ -557,6 +558,18 @@ def test_seeds_are_secret_and_repeatable():
     assert torch.equal(same[0], same[1])
     assert not torch.equal(same[0], same[2])
     assert not torch.equal(same[0], program.make_inputs(DEFAULT)[0])
+
+
+@pytest.mark.parametrize("length", [0, 1, 7, 8, 9, 1000])
+@pytest.mark.parametrize("start", [0, 1, 8])
+def test_bits_are_compared_at_any_place_and_of_any_length(start, length):
+    one = torch.arange(start + length).to(torch.uint8)[start:]
+    two = one.clone()
+    assert same_bytes(one, two)
+    for place in range(length)[:: max(1, length - 1)]:
+        two[place] += 1
+        assert not same_bytes(one, two)
+        two[place] -= 1
 
 
 def test_timed_inputs_vary_bit_for_bit():

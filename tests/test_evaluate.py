@@ -158,6 +158,14 @@ WRONG = {
         ),
         Status.WRONG_VALUES,
     ),
+    "wrong and then gone": (
+        module(
+            "self.calls += 1\nif self.calls > 1:\n    os._exit(0)\n" + LIBRARY + "return y * 1.1",
+            "import os",
+            init="self.calls = 0",
+        ),
+        Status.WRONG_VALUES,
+    ),
     "replayed": (
         module(
             """
@@ -359,14 +367,15 @@ FLAGS = ("-fconstexpr-ops-limit=2000000000", "-fconstexpr-loop-limit=2000000000"
 def test_a_busy_machine_is_a_status_not_a_number(task, config):
     """As many busy loops as cores, twice: nothing can be measured, and nothing is claimed."""
     standard = config.model_copy(update={"measurement": "standard", "quiet_s": 0.2})
-    loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
-    try:
-        with LocalEvaluator(task, standard) as evaluator:
+    with LocalEvaluator(task, standard) as evaluator:
+        evaluator.facts()  # what the machine need not be busy for
+        loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
+        try:
             found = judge(evaluator, HONEST["own"])
-    finally:
-        for loop in loops:
-            loop.kill()
-            loop.wait()
+        finally:
+            for loop in loops:
+                loop.kill()
+                loop.wait()
     assert found.status is Status.INFRASTRUCTURE
     assert "busy" in found.reason
     assert found.timing is None

@@ -506,6 +506,19 @@ def test_large_outputs_cost_no_page_faults_once_warm(place: Place) -> None:
     assert sorted(faults)[2] < 100, faults  # 3907 pages of 4 KiB if they came anew
 
 
+def test_poison_costs_no_memory_with_every_call(place: Place) -> None:
+    size = 4_000_000
+    with place.fork(module("        return x + 1"), memory_bytes=1 << 30) as worker:
+        worker.load([], {}, seed=7)
+        worker.put("x", [torch.zeros(size // 4)], output_bytes=[size])
+        for _ in range(4):
+            worker.run("x")
+        before = worker.usage().resident_bytes
+        for _ in range(8):
+            worker.run("x")
+        assert worker.usage().resident_bytes - before < 3 * size
+
+
 def test_the_peak_of_a_call_is_seen_from_outside(place: Place) -> None:
     source = module("        y = torch.ones(8_000_000); return y.sum() + x.sum()")
     with place.fork(source) as worker:

@@ -116,8 +116,14 @@ def tensors(outputs: Any) -> list[tuple[str, torch.Tensor]]:
     return [(path, leaf) for path, leaf in leaves(outputs) if isinstance(leaf, torch.Tensor)]
 
 
-def compare(limits: Limits, got: torch.Tensor) -> Compared:
-    """Compare all elements of one output with their limits, a piece at a time."""
+def compare(limits: Limits, got: torch.Tensor, briefly: bool = False) -> Compared:
+    """Compare all elements of one output with their limits, a piece at a time.
+
+    Args:
+        limits: What is right.
+        got: The output.
+        briefly: Stop at the first piece with something wrong; its figures are of what was seen.
+    """
     found = pieces.rows(got)
     wrong, worst, worst_ratio = 0, None, 0.0
     width = found.shape[1]
@@ -134,6 +140,8 @@ def compare(limits: Limits, got: torch.Tensor) -> Compared:
             worst_ratio = highest
             row, column = divmod(int(ratio.argmax()), ratio.shape[1])
             worst = (row + top.start) * width + column + left.start
+        if briefly and wrong:
+            break
     total = found.numel()
     if not wrong or worst is None:
         return Compared(worst_ratio=worst_ratio, wrong=0, total=total)
@@ -181,15 +189,17 @@ def same_bits(first: Any, second: Any) -> str | None:
     """
     import torch
 
+    from evokernel.bench.tensors import same_bytes
+
     if skeleton(first) != skeleton(second):
         return "the structure of the outputs changed from one call to the next"
     for (path, one), (_, other) in zip(tensors(first), tensors(second), strict=True):
         if one.shape != other.shape or one.dtype != other.dtype:
             return f"output `{path}` changed its shape or dtype from one call to the next"
-        a, b = (value.contiguous().reshape(-1).view(torch.uint8) for value in (one, other))
-        if not torch.equal(a, b):
-            size = one.element_size()
-            count = int((a != b).reshape(-1, size).any(1).sum())
+        a, b = (value.contiguous().reshape(-1) for value in (one, other))
+        if not same_bytes(a, b):
+            differ = a.view(torch.uint8) != b.view(torch.uint8)
+            count = int(differ.reshape(-1, one.element_size()).any(1).sum())
             return f"{count} of {one.numel()} elements of output `{path or 'tensor'}` differ"
     return None
 

@@ -84,7 +84,9 @@ class Deletion:
         judge = self._session.oracle.judge
         try:
             with self._worker(lambda _: True) as worker:
-                return any(judge(case, self._run(worker, case)).fault for case in self._cases)
+                return any(
+                    judge(case, self._run(worker, case), briefly=True).fault for case in self._cases
+                )
         except Faulted:
             return True
 

@@ -44,6 +44,11 @@ def anchors(roots: Iterable[Any]) -> list[Anchor]:
     return walk.found[:_MOST]
 
 
+def still(told: Iterable[Anchor]) -> bool:
+    """Whether all that was told of this process, or of the one that it was forked from, holds."""
+    return all(_word(address) == value for _, address, value in told)
+
+
 def edited(hold: Hold, told: Iterable[Anchor]) -> list[str]:
     """Names of what is no longer as it was told, in order, each once.
 

@@ -3,10 +3,9 @@
 from typing import Any
 
 import torch
-from torch import equal
 
 from evokernel.bench.messages import Variant
-from evokernel.bench.tensors import ALIGNMENT, Package, vary
+from evokernel.bench.tensors import ALIGNMENT, Package, same_bytes, vary
 
 _PAGE = 4096
 
@@ -48,7 +47,7 @@ class InputSet:
     def changed(self, slot: int) -> list[int]:
         """Numbers of the tensors whose bytes in the slot are no longer the pristine ones."""
         pairs = zip(self._pristine, self.buffers(slot), strict=True)
-        return [i for i, (a, b) in enumerate(pairs) if not equal(_bytes(a), _bytes(b))]
+        return [i for i, (a, b) in enumerate(pairs) if not same_bytes(a, b)]
 
     def overwrite(self, slot: int) -> None:
         """Fill a slot with 0xFF, which is NaN in every float type."""

@@ -22,7 +22,12 @@ class Judgement:
 
 
 def judge(
-    workload: str, family: str, want: Expectation, outcome: Outcome, are_inputs_told: bool = True
+    workload: str,
+    family: str,
+    want: Expectation,
+    outcome: Outcome,
+    are_inputs_told: bool = True,
+    briefly: bool = False,
 ) -> Judgement:
     """Compare one outcome with what was expected; the first fault returns.
 
@@ -32,6 +37,7 @@ def judge(
         want: What the reference makes of the same inputs.
         outcome: What the candidate's worker sent.
         are_inputs_told: The outcome tells which inputs changed.
+        briefly: Only whether it is right: what is wrong is not counted to the end.
     """
     fault = correctness.check_form(want.skeleton, want.forms, outcome.outputs, outcome.facts)
     if fault is None and are_inputs_told:
@@ -40,14 +46,16 @@ def judge(
         said = Mismatch(workload=workload, family=family, output=fault.path, detail=fault.detail)
         return Judgement(0.0, 0, fault, said)
     with pieces.calm_threads():
-        return _compare(workload, family, want, outcome)
+        return _compare(workload, family, want, outcome, briefly)
 
 
-def _compare(workload: str, family: str, want: Expectation, outcome: Outcome) -> Judgement:
+def _compare(
+    workload: str, family: str, want: Expectation, outcome: Outcome, briefly: bool
+) -> Judgement:
     worst, count = 0.0, 0
     found = correctness.tensors(outcome.outputs)
     for form, limits, (_, got) in zip(want.forms, want.limits, found, strict=True):
-        compared = correctness.compare(limits, got)
+        compared = correctness.compare(limits, got, briefly)
         worst, count = max(worst, compared.worst_ratio), count + 1
         if compared.wrong:
             wrong = correctness.mismatch(workload, family, form, compared)

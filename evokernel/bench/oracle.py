@@ -179,15 +179,19 @@ class Oracle:
             lambda: self.reference.expect(self.inputs(case), case.workload, is_hard, is_exact),
         )
 
-    def judge(self, case: Case, outcome: Outcome, are_inputs_told: bool = True) -> Judgement:
+    def judge(
+        self, case: Case, outcome: Outcome, are_inputs_told: bool = True, briefly: bool = False
+    ) -> Judgement:
         """Compare one outcome: structure first, then inputs, then every element of every output.
 
         Args:
             case: What it was run on.
             outcome: What the candidate's worker sent.
             are_inputs_told: The outcome tells which inputs changed.
+            briefly: Only whether it is right.
         """
-        return judge(case.workload.name, case.family, self.expected(case), outcome, are_inputs_told)
+        want, name = self.expected(case), case.workload.name
+        return judge(name, case.family, want, outcome, are_inputs_told, briefly)
 
     @property
     def timed_workload(self) -> Workload:

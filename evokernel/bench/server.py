@@ -207,6 +207,9 @@ def _import_all(preload: tuple[str, ...]) -> "Tripwire":
     tripwire.arm()
     for name in ("evokernel.jit", "evokernel.bench.worker", *preload):
         importlib.import_module(name)
+    from evokernel.bench import worker
+
+    worker.anchors()  # found once, for every worker
     return tripwire
 
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from evokernel.bench import correctness
-from evokernel.bench.judgement import Judgement, check_inputs
+from evokernel.bench.beside import Beside, Earlier, Failure, Work
+from evokernel.bench.judgement import check_inputs, judge
 from evokernel.bench.messages import Outcome
 from evokernel.bench.oracle import Case, Oracle
 from evokernel.bench.pool import Worker
+from evokernel.bench.reference import Expectation
 from evokernel.evaluation import Correctness, Mismatch, Status
+
+__all__ = ["Failure", "Trials"]
 
 REPEATS = 2
 """More calls on the same bits, which must give the same bits as the first two."""
@@ -22,17 +27,11 @@ MOST_CALLS, CALLS_S = 500, 0.15
 """Between two of the last calls, at most so many others, and about so many seconds of them."""
 
 
-@dataclass(frozen=True)
-class Failure:
-    """Why the trials ended."""
-
-    status: Status
-    reason: str
-
-
 @dataclass
 class Trials:
     """Runs the cases one after the other, the cheapest and most telling first; stops at a fault.
+
+    What a call returned is compared while the worker is at the next one.
 
     Args:
         oracle: Makes inputs and judges.
@@ -55,15 +54,11 @@ class Trials:
 
     def before(self, worker: Worker) -> Failure | None:
         """All cases, on poisoned memory; the first one several times."""
-        for number, case in enumerate(self.cases):
-            self._put(worker, case)
-            failure = self._first(worker, case) if number == 0 else self._one(worker, case)
-            if failure is None and number == 1:
-                failure = self._still(worker)
-            worker.drop(case.name)
-            if failure is not None:
-                return failure
-        return None
+        first, *others = self.cases
+        try:
+            return self._first(worker, first) or self._others(worker, others)
+        except Earlier as error:
+            return error.failure
 
     def with_other_weights(self, worker: Worker, oracle: Oracle) -> Failure | None:
         """Judge a worker that has other weights by the oracle that has them, too."""
@@ -80,18 +75,15 @@ class Trials:
 
         Then one case of each workload again, which nobody can foresee.
         """
-        for case, outcome in kept:
-            failure = self._judge(case, outcome, are_inputs_told=False)
-            if failure is not None:
-                reason = f"in a timed repetition, {failure.reason}"
-                return Failure(failure.status, reason)
-        for number, again in enumerate(self._again_cases()):
-            self._put(worker, again)
-            failure = self._later(worker, again) if number == 0 else self._one(worker, again)
-            worker.drop(again.name)
-            if failure is not None:
-                return Failure(failure.status, f"after it had been timed, {failure.reason}")
-        return None
+        try:
+            with Beside() as beside:
+                for case, outcome in kept:
+                    comparison = self._comparison(case, outcome, False, "in a timed repetition")
+                    beside.begin(comparison)
+                self._call_again(worker, beside)
+                return beside.found()
+        except Earlier as error:
+            return error.failure
 
     def correctness(self) -> Correctness:
         """What has been found so far."""
@@ -106,15 +98,19 @@ class Trials:
             notes=(*self.oracle.notes, *self.notes),
         )
 
-    def _later(self, worker: Worker, case: Case) -> Failure | None:
-        """One call, as many calls as nobody can foresee, and one call more."""
-        first = worker.run(case.name)
-        if failure := self._judge(case, first):
-            return failure
-        most = min(MOST_CALLS, int(CALLS_S / max(first.seconds, 1e-6)))
-        if most > 1:
-            worker.batch(case.name, calls=1 + secrets.randbelow(most))
-        return self._one(worker, case)
+    def _call_again(self, worker: Worker, beside: Beside) -> None:
+        """Fresh values, after as many calls as nobody can foresee once more; then other cases."""
+        when = "after it had been timed"
+        for number, case in enumerate(self._again_cases()):
+            self._put(worker, case)
+            if number == 0:
+                first = worker.run(case.name)
+                beside.begin(self._comparison(case, first, when=when))
+                most = min(MOST_CALLS, int(CALLS_S / max(first.seconds, 1e-6)))
+                if most > 1:
+                    worker.batch(case.name, calls=1 + secrets.randbelow(most))
+            beside.begin(self._comparison(case, self._called(worker, case), when=when))
+            worker.drop(case.name)
 
     def _again_cases(self) -> tuple[Case, ...]:
         """Fresh normal values, and one case of each workload, which nobody can foresee."""
@@ -130,11 +126,14 @@ class Trials:
 
     def _first(self, worker: Worker, case: Case) -> Failure | None:
         """A plain call; one whose inputs are overwritten before results are read; repeats."""
+        self._put(worker, case)
         first = worker.run(case.name)
-        if failure := self._judge(case, first):
-            return failure
         overwrite = not self.oracle.expected(case).aliased
-        late = worker.run(case.name, instrument=True, overwrite_inputs=overwrite)
+        with Beside() as beside:
+            beside.begin(self._comparison(case, first))
+            late = worker.run(case.name, instrument=True, overwrite_inputs=overwrite)
+            if failure := beside.found():
+                return failure
         self.instrumented = late
         if failure := self._again(case, first, late):
             return failure
@@ -142,7 +141,21 @@ class Trials:
             return failure
         if late.threads_left:
             self.notes.append(f"a call left {late.threads_left} threads or processes running")
+        worker.drop(case.name)
         return None
+
+    def _others(self, worker: Worker, cases: Sequence[Case]) -> Failure | None:
+        """One call on each."""
+        with Beside() as beside:
+            for number, case in enumerate(cases):
+                self._put(worker, case)
+                beside.begin(self._comparison(case, self._called(worker, case)))
+                if number == 0 and (failure := beside.found() or self._still(worker)):
+                    return failure
+                worker.drop(case.name)
+                if failure := beside.failure:
+                    return failure
+            return beside.found()
 
     def _repeat(self, worker: Worker, case: Case, first: Outcome, is_held: bool) -> Failure | None:
         """The same bits again, more often where that is cheap, there with one thread as well."""
@@ -171,12 +184,22 @@ class Trials:
         text = f"a later call overwrote what an earlier one had returned: {changed}"
         return self._noted(case, Status.WRONG_VALUES, text)
 
-    def _one(self, worker: Worker, case: Case) -> Failure | None:
+    def _called(self, worker: Worker, case: Case) -> Outcome:
         overwrite = not self.oracle.expected(case).aliased
-        return self._judge(case, worker.run(case.name, overwrite_inputs=overwrite))
+        return worker.run(case.name, overwrite_inputs=overwrite)
 
-    def _judge(self, case: Case, outcome: Outcome, are_inputs_told: bool = True) -> Failure | None:
-        found: Judgement = self.oracle.judge(case, outcome, are_inputs_told)
+    def _comparison(
+        self, case: Case, outcome: Outcome, are_inputs_told: bool = True, when: str = ""
+    ) -> Work:
+        """The comparison of an outcome, to be made in any thread: the oracle is this one's."""
+        want = self.oracle.expected(case)
+        return partial(self._compared, case, want, outcome, are_inputs_told, when)
+
+    def _compared(
+        self, case: Case, want: Expectation, outcome: Outcome, are_inputs_told: bool, when: str
+    ) -> Failure | None:
+        name, family = case.workload.name, case.family
+        found = judge(name, family, want, outcome, are_inputs_told)
         self.worst_ratio = max(self.worst_ratio, found.worst_ratio)
         self.comparisons += found.comparisons
         self.seen.append(case)
@@ -184,8 +207,11 @@ class Trials:
             return None
         if found.mismatch is not None:
             self.mismatches.append(found.mismatch)
-        where = f"on `{case.family}` inputs of workload `{case.workload.name}`"
-        return Failure(found.fault.status, f"{where}: {found.fault.detail}")
+        where = f"on `{family}` inputs of workload `{name}`: {found.fault.detail}"
+        return Failure(found.fault.status, f"{when}, {where}" if when else where)
+
+    def _judge(self, case: Case, outcome: Outcome, are_inputs_told: bool = True) -> Failure | None:
+        return self._comparison(case, outcome, are_inputs_told)()
 
     def _again(self, case: Case, first: Outcome, again: Outcome) -> Failure | None:
         """Compare a later call on the same bits with the first; the same bits are as right."""

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,6 +28,17 @@ from evokernel.jit import launches
 EXIT_ALONE = 71
 """Exit status of a worker whose connection is gone."""
 _libc = ctypes.CDLL(None)
+
+
+@cache
+def anchors() -> list[identity.Anchor]:
+    """Where the functions of the timed path lie: in a fork where they lay in its parent."""
+    return _anchors()
+
+
+def _anchors() -> list[identity.Anchor]:
+    roots = (serve, _answer, Worker, Clock, InputSet, Wire, places.told, places.describe)
+    return identity.anchors(roots)
 
 
 def serve(wire: Wire, threads: int) -> NoReturn:
@@ -83,8 +95,8 @@ class Worker:
 
     def do_anchors(self, message: Message) -> Message:
         """Where the functions of the timed path lie; asked before any module is here."""
-        roots = (serve, _answer, Worker, Clock, InputSet, Wire, places.told, places.describe)
-        return {"anchors": identity.anchors(roots)}
+        found = anchors()
+        return {"anchors": found if identity.still(found) else _anchors()}
 
     def do_load(self, message: Message, package: Package) -> Message:
         """Import and construct the module."""
