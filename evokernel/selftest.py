@@ -5,16 +5,19 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import groupby
 from typing import Any, Literal
 
 from evokernel.attempt import Candidate
 from evokernel.bench import Evaluator
+from evokernel.compilers import KernelSource
 from evokernel.config import BenchConfig
 from evokernel.evaluation import Evaluation, Interval, Status
 from evokernel.frozen import Frozen
 from evokernel.task import Task
 from evokernel.zoo import Exhibit, exhibits, habitats
+from evokernel.zoo.kernels import written
 
 TRIES = 3
 """Looks at one exhibit while the machine or our own processes spoil the verdict."""
@@ -41,6 +44,8 @@ FAILURES: tuple[Outcome, ...] = ("accepted", "refused", "confused")
 
 Open = Callable[[Task, BenchConfig], Evaluator]
 """Makes the evaluator of one task."""
+Build = Callable[[KernelSource], object]
+"""Builds a kernel ahead."""
 
 
 class Finding(Frozen):
@@ -122,8 +127,18 @@ def chosen(names: Sequence[str] = (), quick: bool = False) -> tuple[Exhibit, ...
     return (*(codes[code] for code in sorted(codes)), *honest.values())
 
 
+def builder(config: BenchConfig) -> Build:
+    """Builds kernels into the cache from which evaluators of that configuration take them."""
+    from evokernel.compilers.choice import EveryCompiler
+
+    return EveryCompiler(config.cache, config.compile_s).build
+
+
 def judge(
-    wanted: Iterable[Exhibit], config: BenchConfig, open_evaluator: Open = local
+    wanted: Iterable[Exhibit],
+    config: BenchConfig,
+    open_evaluator: Open = local,
+    build: Build | None = None,
 ) -> Iterator[Finding]:
     """Judge exhibits, those of one task and policy with one evaluator; each as soon as it is known.
 
@@ -131,6 +146,8 @@ def judge(
         wanted: What to judge.
         config: How; the policy is each exhibit's own.
         open_evaluator: Makes an evaluator for a task.
+        build: Builds a task's kernels side by side, while its evaluator gets ready; None leaves
+            each to the judgement.
 
     Raises:
         EvoKernelError: The machine's set-up is broken.
@@ -143,14 +160,26 @@ def judge(
             yield from (_skipped(exhibit) for exhibit in members)
             continue
         judged = config.model_copy(update={"contract": first.policy})
-        with open_evaluator(habitats()[first.task].task(first.policy), judged) as evaluator:
+        with (
+            ThreadPoolExecutor() as builders,
+            open_evaluator(habitats()[first.task].task(first.policy), judged) as evaluator,
+        ):
+            begun = (
+                [builders.submit(build, kernel) for kernel in _kernels(members)] if build else []
+            )
             keeper = _Keeper(evaluator)
+            wait(begun)  # what fails here is told when it is judged
             yield from (keeper.finding(exhibit) for exhibit in members)
 
 
 def quick_config(**changes: Any) -> BenchConfig:
     """How exhibits are judged: roughly, against eager alone."""
     return BenchConfig(measurement="quick", baselines=("eager",), run_s=RUN_S, **changes)
+
+
+def _kernels(members: Iterable[Exhibit]) -> Iterator[KernelSource]:
+    found = dict.fromkeys(kernel for exhibit in members for kernel in written(exhibit))
+    return (KernelSource(backend="cpp", source=source, flags=flags) for source, flags in found)
 
 
 def _place(exhibit: Exhibit) -> tuple[bool, str, str]:

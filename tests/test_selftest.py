@@ -10,9 +10,10 @@ import pytest
 from evokernel.bench.messages import Protections
 from evokernel.cli import main
 from evokernel.evaluation import Status
-from evokernel.selftest import Summary, chosen, judge, quick_config
+from evokernel.selftest import Summary, builder, chosen, judge, quick_config
 from evokernel.testing import FakeEvaluator, fake_kernel
 from evokernel.zoo import Exhibit, exhibits, habitats
+from evokernel.zoo.kernels import written
 
 LAST = dict(zip("ABCDEFGH", (11, 6, 9, 7, 8, 8, 5, 8), strict=True))
 """The last code of each letter."""
@@ -93,6 +94,14 @@ def test_names_and_codes_choose():
     assert [exhibit.name for exhibit in chosen(["zeros"])] == ["zeros"]
 
 
+def test_kernels_that_stand_in_a_text_are_known_ahead():
+    here = [exhibit for exhibit in exhibits() if not exhibit.needs_gpu]
+    assert all(source in e.candidate().source for e in here for source, _ in written(e))
+    assert sum(bool(written(exhibit)) for exhibit in here) >= 0.9 * len(here)
+    (extra,) = {flags for e in chosen(["fast-math"]) for _, flags in written(e) if flags}
+    assert extra == ("-ffast-math",)
+
+
 def summary(*wanted: Exhibit, evaluator=FakeEvaluator) -> Summary:
     found = judge(wanted, quick_config(), lambda task, config: evaluator(task))
     return Summary(findings=tuple(found), seconds=0.0)
@@ -148,8 +157,10 @@ def test_protections_that_are_needed_exist():
 
 @pytest.mark.usefixtures("warm")
 def test_some_are_judged_for_real():
-    wanted = [*chosen(["zeros", "plain-torch", "lost-tail"]), HONEST[0]]
-    findings = tuple(judge(wanted, quick_config()))
+    cheats = chosen(["zeros", "plain-torch", "lost-tail"])
+    honest = next(exhibit for exhibit in HONEST if exhibit.task == cheats[0].task)
+    config = quick_config()
+    findings = tuple(judge([*cheats, honest], config, build=builder(config)))
     assert {finding.outcome for finding in findings} == {"caught", "passed"}
 
 

@@ -45,7 +45,7 @@ def selftest(
 
     Example: evokernel selftest --quick
     """
-    from evokernel.selftest import Summary, chosen, judge, quick_config
+    from evokernel.selftest import Summary, builder, chosen, judge, quick_config
     from evokernel.zoo import exhibits
 
     known = {part for e in exhibits() for part in (e.name, e.code, e.kind) if part}
@@ -56,7 +56,8 @@ def selftest(
         typer.echo("\n\n".join(f"# {e.name}\n{e.candidate().source.strip()}" for e in wanted))
         return
     began = time.monotonic()
-    found = judge(wanted, quick_config())
+    config = quick_config()
+    found = judge(wanted, config, build=builder(config))
     findings = tuple(found if as_json else _shown(found))
     summary = Summary(findings=findings, seconds=round(time.monotonic() - began, 1))
     if as_json:
