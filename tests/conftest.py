@@ -1,7 +1,9 @@
 """Keeps tests away from the user's files, from paid models and from absent devices."""
 
+import gc
 import os
 import signal
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -11,6 +13,9 @@ QUIET = {
     "LANGCHAIN_TRACING_V2": "false",
     "LANGSMITH_TRACING": "false",
     "LITELLM_LOCAL_MODEL_COST_MAP": "True",  # otherwise litellm fetches its price list on import
+    # Several processes test at once: threads that wait for each other would spin beside them. What
+    # is measured gets the threads of its own configuration.
+    "OMP_NUM_THREADS": "1",
 }
 
 LONGEST = (
@@ -21,8 +26,11 @@ LONGEST = (
 """Files that take longest; they come first, so that no core waits for the last of them."""
 
 
+_HOMES = count()
+
+
 def pytest_configure() -> None:
-    """Switch off what calls home, before anything is imported, and let interrupts be tested.
+    """Switch off what calls home or crowds, before it is imported, and let interrupts be tested.
 
     Whoever starts the tests in the background may have them ignore Ctrl-C, and so their children.
     """
@@ -44,10 +52,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="no CUDA device"))
 
 
+def pytest_collection_finish() -> None:
+    """Let collections of garbage leave alone what was imported, a few hundred thousand objects."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def isolated(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give each test its own cache and memory, and no key that a model could be paid with."""
-    monkeypatch.setenv("EVOKERNEL_HOME", str(tmp_path_factory.mktemp("evokernel-home")))
+    home = tmp_path_factory.getbasetemp() / f"evokernel-home-{next(_HOMES)}"
+    home.mkdir()  # pytest would look at all that there are, to find the number
+    monkeypatch.setenv("EVOKERNEL_HOME", str(home))
     for name in [name for name in os.environ if name.endswith("_API_KEY")]:
         monkeypatch.delenv(name)
 

@@ -83,14 +83,14 @@ extern "C" void run(const float* x, float* y, int64_t n) {
 """One sweep that adds nothing to what has to be moved."""
 
 LAUNCH = (
-    _task(LARGE, AFFINE),
+    _task("torch.randn(256, 1024)", AFFINE),
     _kernel(
         """
 extern "C" void run(const float* x, float* y, int64_t n) {
 #pragma omp parallel for simd
   for (int64_t i = 0; i < n; ++i) y[i] = 2 * x[i] + 1;
 }""",
-        call="for r in range(2048):\n            KERNEL.run(x[r], y[r], 1024)",
+        call="for r in range(256):\n            KERNEL.run(x[r], y[r], 1024)",
     ),
 )
 """A launch, and a parallel region, for every row of 1024 elements."""

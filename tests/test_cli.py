@@ -1,8 +1,10 @@
 """The command line as a whole: help, suggestions, messages and exit codes."""
 
+import io
 import os
 import subprocess
 import sys
+from contextlib import redirect_stdout
 from pathlib import Path
 
 import pytest
@@ -53,13 +55,9 @@ def command_lines() -> list[tuple[str, ...]]:
     for name in ("task", "memory"):
         if name not in COMMANDS:
             continue
-        done = subprocess.run(
-            [sys.executable, "-m", "evokernel", name, "--help"],
-            capture_output=True,
-            text=True,
-            check=True,
-        )
-        listed = done.stdout.partition("Commands:\n")[2].partition("\n\n")[0]
+        with redirect_stdout(io.StringIO()) as printed:
+            main([name, "--help"])
+        listed = printed.getvalue().partition("Commands:\n")[2].partition("\n\n")[0]
         found += [(name, line.split()[0]) for line in listed.splitlines() if line[2] != " "]
     return found
 

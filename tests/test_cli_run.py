@@ -312,7 +312,7 @@ def without_network() -> list[str]:
 def test_run_without_network_is_interrupted_resumed_and_its_kernel_used(tmp_path):
     cut = without_network()
     (tmp_path / "small.py").write_text(SMALL)
-    line = ["run", "small.py", "--quick", "--attempts", "2"]
+    line = ["run", "small.py", "--quick", "--attempts", "1"]
     command = [*cut, sys.executable, "-m", "evokernel"]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen([*command, *line], cwd=tmp_path, text=True, **pipes) as run:

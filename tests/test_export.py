@@ -52,9 +52,10 @@ def cache(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def commanded(tmp_path_factory, cache):
+def commanded(tmp_path_factory, cache, warm_cache):
     """A candidate that the command has judged and exported, and what it printed."""
     folder = tmp_path_factory.mktemp("exported")
+    (folder / "cache").symlink_to(warm_cache)
     (folder / "affine_rows.py").write_text(TASK)
     (folder / "candidate.py").write_text(KERNEL)
     given = ["--task", str(folder / "affine_rows.py"), "--quick", "--json"]

@@ -32,13 +32,12 @@ together = pytest.mark.skipif(CPUS < 2, reason="needs two threads that run at th
 
 
 @pytest.fixture(scope="module")
-def profile(tmp_path_factory) -> Iterator[Callable[..., Profile]]:
+def profile(warm_cache) -> Iterator[Callable[..., Profile]]:
     """A function that evaluates and profiles a planted kernel, until it shows what is expected.
 
     A busy machine may hide that, or spoil the time; a quiet one has no excuse.
     """
-    cache = tmp_path_factory.mktemp("cache")
-    config = BenchConfig(measurement="quick", baselines=("eager",), threads=2, cache=cache)
+    config = BenchConfig(measurement="quick", baselines=("eager",), threads=2, cache=warm_cache)
     evaluators: dict[str, LocalEvaluator] = {}
     known: dict[str, Profile] = {}
     reasons: dict[str, str] = {}

@@ -1,7 +1,6 @@
 """Times and what is made of them: medians, intervals, signs of disturbance, paired measurement."""
 
 import math
-import multiprocessing
 import random
 import statistics as standard
 import subprocess
@@ -9,7 +8,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -135,29 +133,30 @@ def test_waiting_for_quiet_ends_in_words():
     assert found.foreign_cores > 0.05
 
 
-def hold(folder: Path, ready: "multiprocessing.synchronize.Event") -> None:
-    with device_lock("cpu", 1.0, folder):
-        ready.set()
-        time.sleep(60)
+HOLD = """
+import sys, time
+from pathlib import Path
+from evokernel.bench.disturbance import device_lock
+with device_lock("cpu", 1.0, Path(sys.argv[1])):
+    print("held", flush=True)
+    time.sleep(60)
+"""
 
 
 def test_the_device_lock_serialises_and_dies_with_its_holder(tmp_path):
-    context = multiprocessing.get_context("spawn")
-    ready = context.Event()
-    holder = context.Process(target=hold, args=(tmp_path, ready))
-    holder.start()
-    try:
-        assert ready.wait(30)
-        with (
-            pytest.raises(WorkerError, match="another EvoKernel process"),
-            device_lock("cpu", 0.1, tmp_path),
-        ):
-            pass
-        with device_lock("cuda-0", 0.1, tmp_path):
-            pass
-    finally:
-        holder.kill()
-        holder.join()
+    command = [sys.executable, "-c", HOLD, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as holder:
+        try:
+            assert holder.stdout.readline() == "held\n"
+            with (
+                pytest.raises(WorkerError, match="another EvoKernel process"),
+                device_lock("cpu", 0.1, tmp_path),
+            ):
+                pass
+            with device_lock("cuda-0", 0.1, tmp_path):
+                pass
+        finally:
+            holder.kill()
     with device_lock("cpu", 5.0, tmp_path) as waited:
         assert waited < 5.0
 

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from shutil import copytree
 
 import pytest
 
@@ -207,13 +206,8 @@ def task() -> Task:
 
 
 @pytest.fixture(scope="module")
-def config(tmp_path_factory) -> BenchConfig:
-    return BenchConfig(
-        measurement="quick",
-        baselines=("eager",),
-        threads=1,
-        cache=tmp_path_factory.mktemp("cache"),
-    )
+def config(warm_cache) -> BenchConfig:
+    return BenchConfig(measurement="quick", baselines=("eager",), threads=1, cache=warm_cache)
 
 
 @pytest.fixture(scope="module")
@@ -293,9 +287,16 @@ def settings(folder: Path, bench: BenchConfig) -> RunConfig:
     )
 
 
+def without_tries(cache: Path, known: BenchConfig) -> None:
+    """A cache in which the machine has been measured, and nothing else has been done."""
+    (known.cache / "devices").mkdir(exist_ok=True)
+    cache.mkdir()
+    (cache / "devices").symlink_to(known.cache / "devices")
+
+
 def test_a_run_stopped_in_the_search_tries_nothing_twice(task, config, tmp_path):
     bench = config.model_copy(update={"cache": tmp_path / "cache"})
-    copytree(config.cache / "devices", bench.cache / "devices")
+    without_tries(bench.cache, config)
     kernel = KERNEL.replace(', "OFFSET": [1, 2]', "")
     before: list[bool] = []
 
@@ -377,7 +378,7 @@ def test_the_search_shows_in_the_run(tmp_path, capsys):
 
 
 def test_evaluate_tells_every_try(tmp_path, config, evaluator, capsys):
-    copytree(config.cache / "devices", home() / "cache" / "devices")
+    without_tries(home() / "cache", config)
     # None is right: preparing torch.compile for one that passes takes half a minute.
     (tmp_path / "affine.py").write_text(TASK)
     file = tmp_path / "kernel.py"

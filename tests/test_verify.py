@@ -22,9 +22,9 @@ BENCH = BenchConfig(
 
 
 @pytest.fixture(scope="module")
-def bench(tmp_path_factory) -> BenchConfig:
+def bench(warm_cache) -> BenchConfig:
     """Quick, and against eager alone: torch.compile takes half a minute."""
-    return BENCH.model_copy(update={"cache": tmp_path_factory.mktemp("cache")})
+    return BENCH.model_copy(update={"cache": warm_cache})
 
 
 def subject(bench: BenchConfig, source: str = KERNEL, **ratios: tuple[float, float]) -> Subject:
