@@ -1,16 +1,19 @@
 """Real processes with real kernels: killed and resumed, and two at once on one memory.
 
 Runs begin in Python where they are to have one baseline only: torch.compile would make each of a
-dozen processes wait for half a minute. The command with both is run in tests/test_cli_run.py.
+dozen processes wait for half a minute. The command with both is run, and stopped by Ctrl-C, in
+tests/test_cli_run.py.
 """
 
 import json
-import os
 import signal
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -18,7 +21,7 @@ from evokernel.config import BenchConfig, Budget, MemoryConfig, RunConfig, Searc
 from evokernel.memory.store import Memory
 from evokernel.record import RunRecord
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.usefixtures("warm")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 TASK = '''"""Doubles every element and adds one."""
 
@@ -58,7 +61,28 @@ from evokernel.cli import main
 sys.exit(main())
 """
 
-# tests/test_resume.py kills at every node, with fakes; here each process has to start for real.
+LAUNCHER = f"""
+import json, os, sys
+import langgraph.graph, torch.export, torch._dynamo
+import evokernel.bench.evaluator, evokernel.graphs.workflow, evokernel.memory.store
+for line in sys.stdin:
+    order = json.loads(line)
+    if pid := order.get("wait"):
+        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+        continue
+    pid = os.fork()
+    if pid:
+        print(pid, flush=True)
+        continue
+    os.chdir(order["folder"])
+    for number, name in enumerate(("/dev/null", order["out"], order["err"])):
+        os.dup2(os.open(name, os.O_RDWR | os.O_CREAT), number)
+    sys.argv = ["-c", *order["words"]]
+    exec({DEADLY!r}, {{"__name__": "__main__"}})
+"""
+"""Forks a process for each order: one that is started anew imports the same things for seconds."""
+
+# tests/test_resume.py kills at every node, with fakes; here each process does everything anew.
 KILLS = [
     ("attempts/001/evaluation.json", "before"),
     ("attempts/002/evaluation.json", "after"),
@@ -66,16 +90,23 @@ KILLS = [
 ]
 
 
+class Running(NamedTuple):
+    """A process that was started, and where its output goes."""
+
+    pid: int
+    out: Path
+    err: Path
+
+
 class Bench:
     """A folder with a task, in which `evokernel` is called."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, launcher: subprocess.Popen[str]) -> None:
         self.folder = folder
         self.memory = folder / "memory"
+        self._launcher = launcher
+        self._numbers = count()
         (folder / "double.py").write_text(TASK)
-
-    def command(self, *words: str, file: str = "", when: str = "") -> list[str]:
-        return [sys.executable, "-c", DEADLY, file, when, *words]
 
     def begin(self, runs: str = "runs", attempts: int = 2) -> list[str]:
         config = RunConfig(
@@ -88,15 +119,38 @@ class Bench:
         )
         return ["begin", config.model_dump_json()]
 
-    def call(self, words: list[str], file: str = "", when: str = "") -> subprocess.CompletedProcess:
-        command = self.command(*words, file=file, when=when)
-        return subprocess.run(
-            command, cwd=self.folder, capture_output=True, text=True, timeout=300, check=False
-        )
+    def start(self, words: list[str], file: str = "", when: str = "") -> Running:
+        number = next(self._numbers)
+        out, err = (self.folder / f"{name}-{number}.txt" for name in ("out", "err"))
+        told = {"folder": self.folder, "out": out, "err": err, "words": [file, when, *words]}
+        return Running(self._asked(told), out, err)
+
+    def wait(self, running: Running) -> subprocess.CompletedProcess[str]:
+        code = self._asked({"wait": running.pid})
+        out, err = running.out.read_text(), running.err.read_text()
+        return subprocess.CompletedProcess((), code, out, err)
+
+    def call(
+        self, words: list[str], file: str = "", when: str = ""
+    ) -> subprocess.CompletedProcess[str]:
+        return self.wait(self.start(words, file, when))
+
+    def _asked(self, order: dict[str, object]) -> int:
+        assert self._launcher.stdin
+        assert self._launcher.stdout
+        print(json.dumps(order, default=str), file=self._launcher.stdin, flush=True)
+        return int(self._launcher.stdout.readline())
 
 
-def test_killed_run_goes_on_as_if_it_never_was(tmp_path):
-    bench = Bench(tmp_path)
+@pytest.fixture
+def bench(tmp_path: Path, warm: None) -> Iterator[Bench]:
+    command = [sys.executable, "-c", LAUNCHER]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as launcher:
+        yield Bench(tmp_path, launcher)
+
+
+def test_killed_run_goes_on_as_if_it_never_was(bench, tmp_path):
     words = bench.begin()
     for file, when in KILLS:
         done = bench.call(words, file, when)
@@ -124,20 +178,10 @@ def no_process_mentions(text: str) -> bool:
     return text not in found.stdout
 
 
-def test_two_runs_share_a_memory(tmp_path):
-    bench = Bench(tmp_path)
-    running = [
-        subprocess.Popen(
-            bench.command(*bench.begin(runs, attempts=1)),
-            cwd=tmp_path,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for runs in ("one", "two")
-    ]
-    done = [process.communicate(timeout=500) for process in running]
-    assert [process.returncode for process in running] == [0, 0], done
+def test_two_runs_share_a_memory(bench, tmp_path):
+    running = [bench.start(bench.begin(runs, attempts=1)) for runs in ("one", "two")]
+    done = [bench.wait(process) for process in running]
+    assert [process.returncode for process in done] == [0, 0], done
     with Memory.open(MemoryConfig(path=bench.memory)) as memory:
         assert sum(stage.rewards for stage in memory.stats().stages) == 2
         for runs in ("one", "two"):
@@ -146,23 +190,3 @@ def test_two_runs_share_a_memory(tmp_path):
             assert len(record.attempts()) == 1
             steps = {entry.experience.origin.step for entry in memory.list(run=record.id)}
             assert steps == {attempt.step for attempt in record.attempts()}
-
-
-def test_stopped_command_says_how_to_go_on(tmp_path):
-    bench = Bench(tmp_path)
-    process = subprocess.Popen(
-        bench.command("run", "double.py", "--quick", "--json"),
-        cwd=tmp_path,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    for line in process.stdout:
-        if json.loads(line)["kind"] == "phase":
-            break
-    os.kill(process.pid, signal.SIGINT)
-    _, said = process.communicate(timeout=60)
-    assert process.returncode == 130
-    (path,) = (tmp_path / "runs").iterdir()
-    assert f"`evokernel resume {path.relative_to(tmp_path)}` goes on from here" in said
-    assert "Traceback" not in said
