@@ -1,8 +1,10 @@
 """Owns one step of a run: `Stage`, `Candidate`, `Proposal`, `Attempt`."""
 
 import hashlib
+import tokenize
 from enum import StrEnum
 from functools import cached_property
+from pathlib import Path
 from typing import Literal, Self
 
 from pydantic import model_validator
@@ -35,6 +37,24 @@ class Candidate(Frozen):
     def sha(self) -> str:
         """First 16 hex digits of the SHA-256 of backend and source."""
         return hashlib.sha256(f"{self.backend}\n{self.source}".encode()).hexdigest()[:16]
+
+
+NO_TEXT = "it is not text in UTF-8, or in the encoding that its first lines declare"
+"""Why `source_of` raised `ValueError`, in words."""
+
+
+def source_of(path: Path) -> str:
+    """The text of a Python file in the encoding that it declares, as the interpreter reads it.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is not text in that encoding, or the encoding is unknown.
+    """
+    try:
+        with tokenize.open(path) as file:
+            return file.read()
+    except SyntaxError as error:
+        raise ValueError(str(error)) from error
 
 
 class Usage(Frozen):

@@ -41,7 +41,7 @@ class Space(Frozen):
         source = opened(source)
         try:
             tree = ast.parse(source)
-        except (SyntaxError, ValueError, RecursionError):
+        except (SyntaxError, ValueError, RecursionError, MemoryError):
             return None  # the compile step says so
         known = assignments(tree)
         if NAME not in known:

@@ -15,7 +15,7 @@ from evokernel.bench.families import Nature
 from evokernel.bench.messages import Foreign, Outcome, TensorFacts, Variant
 from evokernel.bench.oracle import Case, Oracle
 from evokernel.bench.reference import Reference
-from evokernel.bench.tensors import same_bytes
+from evokernel.bench.tensors import same_bytes, vary
 from evokernel.config import BenchConfig
 from evokernel.errors import TaskError
 from evokernel.evaluation import Status
@@ -584,6 +584,71 @@ def test_timed_inputs_vary_bit_for_bit():
         assert truth.judge(case, outcome(x * 2), are_inputs_told=False).fault is None
         wrong = outcome(plain * 2)
         assert truth.judge(case, wrong, are_inputs_told=False).fault is not None
+    truth.close()
+
+
+ENTROPY = "torch.nn.functional.binary_cross_entropy(x, y)"
+TABLE = "torch.arange(60.0).view(20, 3)"
+
+
+@pytest.mark.parametrize(
+    ("result", "inputs", "arguments", "still"),
+    [
+        ("torch.log(x)", "torch.rand(8, 96)", "x", ()),
+        ("(x / x.mean()).log()", "torch.randn(8, 96).softmax(-1)", "x", ()),
+        (ENTROPY, "torch.rand(8, 96), torch.randint(2, (8, 96)).float()", "x, y", (1,)),
+        (f"{TABLE}[x]", "torch.randint(20, (8, 96))", "x", ()),
+        ("x.view_as_complex().abs()", "torch.randn(8, 2)", "x", ()),
+        ("torch.fft.ifft(x).real", "torch.fft.fft(torch.randn(8, 96))", "x", ()),
+        # What ascends may be offsets, whose order means something.
+        (f"{TABLE}[x].sum() * y", "torch.arange(20), torch.randn(8)", "x, y", (0,)),
+        ("x * y", "torch.ones(8, 96).bool(), torch.randn(8, 96)", "x, y", (0,)),
+    ],
+)
+def test_every_input_that_may_varies_in_timed_calls(result, inputs, arguments, still):
+    result = result.replace("x.view_as_complex()", "torch.view_as_complex(x)")
+    truth = oracle(result, inputs, arguments)
+    truth.prepare(truth.cases(("normal", "negated")))
+    for case in (case for draw in (0, 1) for case in truth.checkable(draw)):
+        plain = truth.inputs(Case(case.workload, "timed", draw=case.draw))
+        for index, (x, before) in enumerate(zip(truth.inputs(case), plain, strict=True)):
+            assert torch.equal(x, before) is (index in still)
+        assert truth.expected(case).is_evidence
+    assert not [note for note in truth.notes if "two sets only" in note]
+    truth.close()
+
+
+@pytest.mark.parametrize(
+    ("result", "inputs", "why"),
+    [
+        (f"{TABLE}[x]", "torch.arange(20)", "none of them may have other values"),
+        (
+            "torch.cholesky_inverse(torch.linalg.cholesky(x))",
+            "torch.eye(4) + 0.1 * torch.ones(4, 4)",
+            "the reference refuses inputs with other values",
+        ),
+    ],
+)
+def test_inputs_that_cannot_vary_are_noted(result, inputs, why):
+    truth = oracle(result, inputs)
+    truth.prepare(truth.cases(("normal",)))
+    (note,) = [note for note in truth.notes if "two sets only" in note]
+    assert why in note
+    truth.close()
+
+
+def test_timed_inputs_keep_their_layout():
+    """Whatever is not contiguous varies in the order of memory, as in a worker."""
+    truth = oracle("x * 2", "torch.randn(96, 8).t()")
+    truth.prepare(truth.cases())
+    for case in (case for draw in (0, 1) for case in truth.checkable(draw)):
+        (x,) = truth.inputs(case)
+        assert x.stride() == (1, 8)
+        assert truth.judge(case, outcome(x * 2), are_inputs_told=False).fault is None
+        (flat,) = truth.package(case).flats()
+        out = torch.empty_like(flat)
+        vary(0, flat, out, case.variant or Variant())
+        assert torch.equal(x.t().flatten(), out)
     truth.close()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from evokernel.attempt import Candidate
+from evokernel.attempt import Candidate, source_of
 from evokernel.bench.evaluator import LocalEvaluator
 from evokernel.config import BenchConfig
 from evokernel.errors import CompilerMissing, TaskError
@@ -202,6 +202,56 @@ def test_outcomes_are_never_confused(evaluator, strict, name):
     found = judge(strict if outcome == "against the contract" else evaluator, source)
     assert found.outcome == outcome, (found.status, found.reason)
     assert bool(found.reason) == (outcome != "slow")
+
+
+DUMB = """
+class Dumb(Exception):
+    def __str__(self):
+        raise OSError
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "status", "says"),
+    [
+        ("x = " + "-" * 100_000 + "1", Status.INVALID_SOURCE, "nested too deeply"),
+        ("x = 1" + " " * (1 << 20), Status.INVALID_SOURCE, "characters; at most"),
+        ("x = 1\0", Status.INVALID_SOURCE, "null bytes"),
+        (forward("raise Dumb()", DUMB), Status.RUNTIME_ERROR, "Dumb: (what it says cannot be told"),
+        (forward("raise SystemExit(0)"), Status.RUNTIME_ERROR, "SystemExit"),
+    ],
+    ids=["nested", "huge", "null", "dumb", "exit"],
+)
+def test_odd_texts_and_errors_have_a_status_that_fits(evaluator, source, status, says):
+    assert evaluator.tune(Candidate(source=source, backend="cpp")) is None
+    found = judge(evaluator, source)
+    assert found.status is status
+    assert says in found.reason
+
+
+LATIN = "# -*- coding: latin-1 -*-\n# d\xe9j\xe0 vu\n" + PLAIN
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        LATIN.encode("latin-1"),
+        b"\xef\xbb\xbf" + PLAIN.encode(),
+        PLAIN.replace("\n", "\r\n").encode(),
+    ],
+    ids=["latin-1", "byte-order mark", "lines of Windows"],
+)
+def test_files_are_read_as_the_interpreter_does(evaluator, tmp_path, data):
+    (tmp_path / "answer.py").write_bytes(data)
+    found = judge(evaluator, source_of(tmp_path / "answer.py"))
+    assert found.status is Status.PASSED, found.reason
+
+
+@pytest.mark.parametrize("data", [PLAIN.encode("utf-16"), b"# coding: none-such\n"])
+def test_what_is_no_text_is_said(tmp_path, data):
+    (tmp_path / "answer.py").write_bytes(data)
+    with pytest.raises(ValueError, match=r"codec|encoding"):
+        source_of(tmp_path / "answer.py")
 
 
 def test_what_is_not_the_candidates_doing_is_an_error(config, monkeypatch, tmp_path):

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from evokernel.bench.contract import computing
 from evokernel.bench.descendants import descendants
 from evokernel.bench.messages import (
     Fault,
@@ -436,6 +437,41 @@ def test_left_over_threads_are_counted(place: Place) -> None:
         assert (after.threads, after.processes) == (before.threads + 1, 1)
         assert after.cpu_s >= before.cpu_s > 0
         assert worker.pids
+
+
+OPERATOR = """
+import torch
+from torch import nn
+
+
+@torch.library.custom_op("mine::double", mutates_args=())
+def double(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x).copy_(x).mul_(2)
+
+
+class ModelNew(nn.Module):
+    def forward(self, x):
+        return torch.ops.mine.double(x)
+"""
+
+
+def test_what_an_operator_of_its_own_dispatches_is_logged(place: Place) -> None:
+    with place.fork(OPERATOR) as worker:
+        worker.load([], {}, seed=7)
+        worker.put("x", [X])
+        outcome = worker.run("x", instrument=True)
+    assert torch.equal(outcome.outputs, 2 * X)
+    assert outcome.operators["mine.double.default"] == 1
+    assert computing(outcome.operators) == ("aten.mul_.Tensor",)
+
+
+def test_inputs_have_their_values_from_the_beginning(place: Place) -> None:
+    with place.fork(module("        return x + 0")) as worker:
+        worker.load([], {}, seed=7)
+        worker.put("x", [X], slots=2)
+        for slot in (0, 1):
+            worker.batch("x", calls=1, slot=slot)
+            assert torch.equal(worker.kept().outputs, X)
 
 
 def test_instruments_log_operators(place: Place) -> None:

@@ -8,14 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from evokernel.bench import race, timing
+from evokernel.bench import doubts, race, timing
+from evokernel.bench.favour import favour
 from evokernel.bench.messages import Repetition, Turn, WorkerSpec
 from evokernel.bench.oracle import Oracle
 from evokernel.bench.pace import Pace
 from evokernel.bench.pool import Worker, WorkerPool
 from evokernel.bench.series import CANDIDATE, IDLE, Block, Series
 from evokernel.bench.stage import Stage
-from evokernel.bench.wallclock import ClockCheck, allowed, extra, lower_bound
+from evokernel.bench.wallclock import ClockCheck, allowed, excess_cores, extra, lower_bound
 from evokernel.compilers.cpp import CppCompiler
 from evokernel.evaluation import Status
 from evokernel.opgraph import capture
@@ -230,6 +231,39 @@ def test_output_that_comes_late_where_a_worker_supplies_itself_is_not_there(fork
     assert Status.WRONG_VALUES in wrong(mixed(candidate=worker), oracle)
 
 
+PARTIAL = """
+import sys
+
+def is_alone():
+    caller = sys._getframe(1)
+    while caller and caller.f_code.co_name != "do_go":
+        caller = caller.f_back
+    return caller is not None and "name" in caller.f_locals["message"]
+"""
+"""Whether its own process prepares the call, as the frames of its callers show."""
+
+
+def test_who_is_faster_in_the_blocks_that_make_the_number_is_seen(fork, mixed):
+    """Whatever it does there: here it does without most of its work."""
+    lazy = LONG.replace("20", "2 if is_alone() else 20")
+    series = mixed(candidate=fork(module(lazy, PARTIAL)), eager=fork(module(LONG)))
+    found = favour(series, seconds(series), ("eager",))
+    assert found is not None
+    assert found.alone > 3 * found.watched
+    quiet = replace(found, count=9, least=found.alone / found.watched)  # where nobody disturbs
+    failure = doubts.wrong_kind(quiet, is_second=True, pace=STRICT)
+    assert failure is not None
+    assert failure.status is Status.CONTRACT
+    assert "`eager`" in failure.reason
+
+
+def test_who_cannot_tell_the_blocks_apart_gains_nothing(fork, mixed):
+    series = mixed(candidate=fork(module(LONG)), eager=fork(module(LONG)))
+    found = favour(series, seconds(series), ("eager",))
+    assert found is not None
+    assert not found.is_too_much
+
+
 def test_numbers_come_from_one_kind_of_blocks_and_evidence_from_the_other(fork, oracle, mixed):
     series = mixed(candidate=fork(module(LONG)))
     kinds = {block.is_watched for block in series.blocks}
@@ -349,7 +383,7 @@ STRICT = Pace(limit_s=1.0, least=9, tight=0.0, quiet_s=0.0, is_strict=True, kept
 )
 def test_a_busy_machine_accuses_nobody(clean, is_second, pace, status):
     found = extra(told(1e-3, 1e-2, blocks=clean), 1e-3)
-    failure = race.wrong_turns(found, 1e-3, is_second, pace)
+    failure = doubts.wrong_turns(found, 1e-3, is_second, pace)
     assert (failure and failure.status) == status
 
 
@@ -357,6 +391,57 @@ def test_disturbed_blocks_accuse_nobody():
     found = extra(told(1e-3, 1e-2, is_clean=False), 1e-3)
     assert found.is_too_much
     assert not found.is_sure
+
+
+def kinds(alone: float, watched: float, blocks: int = 9, is_clean: bool = True) -> Series:
+    """A series in which the candidate takes so many milliseconds in the blocks of each kind."""
+    clean = {CANDIDATE: is_clean, "eager": True}
+    made = []
+    for number in range(blocks):
+        noise = 1 + 1e-3 * number
+        made.append(Block({CANDIDATE: 1e-3 * alone * noise, "eager": 4e-3}, clean))
+        watch = {IDLE: turn(1e-3, 1e-4)}
+        made.append(Block({CANDIDATE: 1e-3 * watched * noise, "eager": 4e-3}, clean, watch))
+    return Series(blocks=made)
+
+
+@pytest.mark.parametrize(
+    ("series", "is_second", "status"),
+    [
+        (kinds(2.0, 4.0), True, Status.CONTRACT),
+        (kinds(2.0, 4.0), False, Status.INFRASTRUCTURE),
+        (kinds(2.0, 4.0, blocks=3), True, Status.INFRASTRUCTURE),
+        (kinds(2.0, 4.0, is_clean=False), True, Status.INFRASTRUCTURE),
+        (kinds(2.0, 2.2), True, None),
+        (kinds(4.0, 2.0), True, None),
+    ],
+)
+def test_kinds_of_blocks_may_differ_by_what_is_stated_and_no_more(series, is_second, status):
+    found = favour(series, 2e-3, ("eager",))
+    failure = doubts.wrong_kind(found, is_second, STRICT)
+    assert (failure and failure.status) == status
+
+
+@pytest.mark.parametrize(
+    ("cores", "blocks", "status"),
+    [
+        (1.9, 9, Status.CONTRACT),
+        (1.1, 9, None),
+        (1.0, 9, None),
+        (0.2, 9, None),
+        (1.9, 3, None),
+    ],
+)
+def test_more_cores_than_threads_were_given_are_no_speed(cores, blocks, status):
+    busy = turn(1e-2, 1e-2).model_copy(update={"cpu_s": 1e-2 * cores})
+    block = Block({CANDIDATE: 1e-2}, {CANDIDATE: True}, {CANDIDATE: busy, IDLE: turn(1e-3, 1e-4)})
+    failure = doubts.wrong_cores(excess_cores(Series(blocks=[block] * blocks), threads=1), 1)
+    assert (failure and failure.status) == status
+
+
+def test_one_kind_of_blocks_says_nothing_of_another():
+    assert favour(told(1e-3, 0.0), 1e-3, ()) is None
+    assert doubts.wrong_kind(None, is_second=True, pace=STRICT) is None
 
 
 @pytest.mark.parametrize(
@@ -369,10 +454,10 @@ def test_disturbed_blocks_accuse_nobody():
     ],
 )
 def test_batches_accuse_only_when_undisturbed_looks_agree(looks, status):
-    failure = race.wrong_batch(ClockCheck(2e-2, looks), 1e-3, STRICT)
+    failure = doubts.wrong_batch(ClockCheck(2e-2, looks), 1e-3, STRICT)
     assert failure is not None
     assert failure.status is status
-    assert race.wrong_batch(ClockCheck(allowed(1e-2), looks), 1e-2, STRICT) is None
+    assert doubts.wrong_batch(ClockCheck(allowed(1e-2), looks), 1e-2, STRICT) is None
 
 
 # The memory floor counts what the result needs

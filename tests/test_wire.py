@@ -236,6 +236,27 @@ def test_what_cannot_be_packed_is_named() -> None:
         pack([torch.eye(2).to_sparse()])
 
 
+def test_variants_keep_to_their_bounds() -> None:
+    variant = Variant(sign=-1, scale=1.5, offset=-0.1, roll=5, mixed=((0, 1), (1, 4)), moved=(2, 3))
+
+    def changed(index: int, x: torch.Tensor) -> torch.Tensor:
+        out = torch.empty_like(x)
+        vary(index, x, out, variant)
+        return out
+
+    unit = torch.linspace(0, 0.999, 64)
+    out = changed(0, unit)
+    assert 0 <= float(out.min()) < float(out.max()) < 1
+    assert not torch.equal(out.sort().values, unit)
+    rows = torch.rand(8, 4).softmax(-1)
+    out = changed(1, rows.flatten()).view(8, 4)
+    assert torch.allclose(out.sum(-1), torch.ones(8))
+    assert torch.allclose(out, (0.75 * rows + 0.25 / 4).roll(5, 0))
+    labels = torch.arange(11)
+    moved = [changed(index, labels).tolist() for index in (2, 3)]
+    assert moved == [labels.roll(25).tolist(), labels.roll(35).tolist()]
+
+
 def test_variants_change_floats_only_and_respect_signs() -> None:
     variant = Variant(sign=-1, scale=2.0, offset=-0.5, nonnegative=(1,), fixed=(2,))
     x = torch.tensor([1.0, 2.0])

@@ -41,8 +41,11 @@ RESHAPING = frozenset({"_reshape_alias", "_unsafe_view", "reshape", "_reshape_co
 
 
 def computing(operators: dict[str, int]) -> tuple[str, ...]:
-    """The dispatched operators that compute, sorted; views, allocation and movement left out."""
-    return tuple(sorted(name for name in operators if not _is_harmless(name)))
+    """The dispatched operators that compute, sorted; views, allocation and movement left out.
+
+    Those that it registered itself are no library's: what they dispatch stands beside them.
+    """
+    return tuple(sorted(n for n in operators if not (_is_harmless(n) or _found(n) is None)))
 
 
 def moving(operators: dict[str, int]) -> tuple[str, ...]:
@@ -164,13 +167,18 @@ def _base(name: str) -> str:
 
 def _is_view(name: str) -> bool:
     """Whether an operator returns its argument's memory without writing to it."""
-    import torch
-
-    found: object = torch.ops
-    for part in name.split("."):
-        found = getattr(found, part, None)
-    schema = getattr(found, "_schema", None)
+    schema = getattr(_found(name), "_schema", None)
     if schema is None or schema.is_mutable:
         return False
     aliases = [result.alias_info for result in schema.returns]
     return bool(aliases) and all(alias is not None for alias in aliases)
+
+
+def _found(name: str) -> object | None:
+    """The operator, as this process knows it, into which no candidate was ever imported."""
+    import torch
+
+    found: object | None = torch.ops
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found

@@ -16,6 +16,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from evokernel.bench import patterns
+from evokernel.bench.messages import Bounds
 from evokernel.nested import leaves, map_leaves
 from evokernel.opgraph.operators import kind_of
 
@@ -151,7 +152,7 @@ def apply(
         if not isinstance(leaf, torch.Tensor):
             return leaf
         changed = made[id(leaf)]
-        return leaf.clone() if changed is None else changed
+        return leaf.clone() if changed is None else _laid_out(changed, leaf)
 
     return map_leaves(pick, inputs)
 
@@ -163,17 +164,43 @@ def changes(family: str, kinds: tuple[Nature, ...], keep_domain: bool = False) -
     return any(_touches(family, kind, keep_domain) for kind in kinds)
 
 
-def varied(kinds: tuple[Nature, ...], keep_domain: bool) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Which tensors a timed repetition must keep non-negative, and which it must leave as they are.
+def bounds(inputs: Any, kinds: tuple[Nature, ...], keep_domain: bool, moves: bool = True) -> Bounds:
+    """What has to remain of inputs in a timed repetition.
 
-    Returns:
-        Indices of non-negative tensors, indices of fixed ones (see `messages.Variant`).
+    Args:
+        inputs: Nested inputs.
+        kinds: What `natures` says of them.
+        keep_domain: Uniform values stay between 0 and 1.
+        moves: Integers may change places, but for those in ascending order, which may be offsets.
     """
-    fixed = {*WHOLE, Nature.PROBABILITY} | ({Nature.UNIFORM} if keep_domain else set())
-    return (
-        tuple(i for i, kind in enumerate(kinds) if kind is Nature.NONNEGATIVE),
-        tuple(i for i, kind in enumerate(kinds) if kind in fixed),
-    )
+    import torch
+
+    tensors = [leaf for _, leaf in leaves(inputs) if isinstance(leaf, torch.Tensor)]
+    rules: dict[str, list[Any]] = {"nonnegative": [], "mixed": [], "moved": [], "fixed": []}
+    for index, (tensor, kind) in enumerate(zip(tensors, kinds, strict=True)):
+        if kind is Nature.NONNEGATIVE:
+            rules["nonnegative"].append(index)
+        elif kind is Nature.UNIFORM and keep_domain:
+            rules["mixed"].append((index, 1))
+        elif kind is Nature.PROBABILITY and tensor.is_contiguous():
+            rules["mixed"].append((index, tensor.shape[-1]))
+        elif kind is Nature.LABEL and moves and not _ascends(tensor):
+            rules["moved"].append(index)
+        elif kind in {*WHOLE, Nature.PROBABILITY} and not tensor.is_complex():
+            rules["fixed"].append(index)
+    return Bounds.model_validate(rules)
+
+
+def _laid_out(changed: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+    """The same values with the strides of another tensor of that shape."""
+    import torch
+
+    return changed if changed.stride() == like.stride() else torch.empty_like(like).copy_(changed)
+
+
+def _ascends(tensor: torch.Tensor) -> bool:
+    flat = tensor.reshape(-1)
+    return bool((flat[1:] >= flat[:-1]).all())
 
 
 def _sums_to_one(values: torch.Tensor) -> bool:

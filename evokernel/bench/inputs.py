@@ -24,6 +24,9 @@ class InputSet:
         self._pristine = package.flats()
         self._slots = [[_buffer(flat, slot) for flat in self._pristine] for slot in range(slots)]
         self.output_bytes = output_bytes
+        # Calls may come that write no values before: indices must never be what memory holds.
+        for slot in range(slots):
+            self.arguments(slot)
 
     def arguments(self, slot: int, variant: Variant | None = None) -> tuple[Any, ...]:
         """Write fresh values into a slot; the arguments are new views of it each time."""

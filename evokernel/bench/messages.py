@@ -171,7 +171,23 @@ class Outcome:
     """Threads and processes that the call left beyond those of the harness and the OpenMP pool."""
 
 
-class Variant(Frozen):
+class Bounds(Frozen):
+    """What the tensors of an input set have to remain while they vary, by order of appearance."""
+
+    nonnegative: tuple[int, ...] = ()
+    """Tensors that must not become negative: sign is taken as 1, offset as its absolute value."""
+    mixed: tuple[tuple[int, int], ...] = ()
+    """Tensors that stay between 0 and 1, and the length of the rows that sum to one (1: none do):
+    all elements move towards one level between 0 and 1, that of rows being one over their
+    length."""
+    moved: tuple[int, ...] = ()
+    """Whole numbers that keep their values: they only change places, each tensor by another number
+    of them."""
+    fixed: tuple[int, ...] = ()
+    """Tensors that are copied unchanged."""
+
+
+class Variant(Bounds):
     """How the inputs of one timed repetition are made from the put ones.
 
     Floating tensors become ``x * (sign * scale) + offset`` in their own dtype (see `tensors.vary`,
@@ -185,10 +201,6 @@ class Variant(Frozen):
     offset: float = 0.0
     roll: int = Field(default=0, ge=0)
     """By how many places the elements of a tensor move on in memory, the last ones to its start."""
-    nonnegative: tuple[int, ...] = ()
-    """Tensors that must not become negative: sign is taken as 1, offset as its absolute value."""
-    fixed: tuple[int, ...] = ()
-    """Tensors that are copied unchanged."""
 
 
 class TimePlan(Frozen):

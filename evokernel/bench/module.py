@@ -121,9 +121,10 @@ def describe(error: BaseException) -> tuple[Status, str, tuple[Diagnostic, ...],
     if isinstance(error, BuildError):
         status = Status.COMPILE_TIMEOUT if error.timed_out else Status.COMPILE_ERROR
         return status, f"`{error.name}` does not build", error.diagnostics, log
-    if isinstance(error, RuntimeError) and str(error).startswith(_EXTENSION):
-        return _extension(str(error))
-    text = f"{_missing(error)}{type(error).__name__}: {error}"[:500]
+    said = _said(error)
+    if isinstance(error, RuntimeError) and said.startswith(_EXTENSION):
+        return _extension(said)
+    text = f"{_missing(error, said)}{type(error).__name__}: {said}"[:500]
     if _is_out_of_memory(error):
         return Status.OUT_OF_MEMORY, text, _position(error, text), log
     return Status.RUNTIME_ERROR, text, _position(error, text), log
@@ -145,11 +146,19 @@ def _extension(text: str) -> tuple[Status, str, tuple[Diagnostic, ...], str]:
     return Status.COMPILE_ERROR, f"{reason}: it does not build", found, text[-_TAIL:]
 
 
-def _missing(error: BaseException) -> str:
+def _said(error: BaseException) -> str:
+    """What an exception says; it may be of the module's own making, and fail at that."""
+    try:
+        return str(error)
+    except BaseException as inner:
+        return f"(what it says cannot be told: {type(inner).__name__})"
+
+
+def _missing(error: BaseException, said: str) -> str:
     """What this machine lacks, which is no fault of the module; empty where that is nothing."""
     is_absent = isinstance(error, ModuleNotFoundError)
     package = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
-    if (is_absent and package in _FOR_GPUS) or _NO_GPU.search(str(error)):
+    if (is_absent and package in _FOR_GPUS) or _NO_GPU.search(said):
         return _LACKING
     return ""
 
@@ -173,11 +182,15 @@ def request(kernel: KernelSource) -> dict[str, Any]:
 def _import(source: str) -> ModuleType:
     lines = source.splitlines(keepends=True)
     linecache.cache[FILE] = (len(source), None, lines, FILE)
-    Path(FILE).write_text(source)  # for tools that look for the file, e.g. `inspect`
+    # For tools that look for the file, e.g. `inspect`.
+    Path(FILE).write_text(source, encoding="utf-8", errors="replace")
     try:
         code = compile(source, FILE, "exec")
     except (SyntaxError, ValueError) as error:
         raise _syntax_refusal(error) from error
+    except (RecursionError, MemoryError) as error:  # the parser's own stack
+        reason = "not Python that can be compiled: it is nested too deeply"
+        raise Refusal(Status.INVALID_SOURCE, reason) from error
     module = ModuleType(_NAME)
     module.__file__ = FILE
     sys.modules[_NAME] = module
@@ -213,7 +226,7 @@ def _take_over(model: torch.nn.Module, state: Mapping[str, torch.Tensor]) -> str
 def _is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    return isinstance(error, RuntimeError) and _ALLOCATOR in str(error)
+    return isinstance(error, RuntimeError) and _ALLOCATOR in _said(error)
 
 
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:

@@ -13,12 +13,11 @@ from typing import Any
 from evokernel.bench import families, tolerance, weights
 from evokernel.bench.families import Nature
 from evokernel.bench.judgement import Judgement, judge
-from evokernel.bench.messages import Outcome, Variant
+from evokernel.bench.messages import Bounds, Outcome, Variant
 from evokernel.bench.reference import Expectation, Reference
 from evokernel.bench.stock import Stock
 from evokernel.bench.tensors import Package, pack, vary
 from evokernel.errors import TaskError
-from evokernel.nested import map_leaves
 from evokernel.opgraph import OpGraph
 from evokernel.program import Program
 from evokernel.task import Workload
@@ -85,7 +84,7 @@ class Oracle:
         self._kinds: dict[str, tuple[Nature, ...]] = {}
         self._last: tuple[str, list[Any]] = ("", [])
         self._cases: dict[tuple[str, str], Case | None] = {}
-        self._varies = True
+        self._bounds: Bounds | None = None
         self._notes: list[str] = []
 
     @property
@@ -153,9 +152,10 @@ class Oracle:
 
     def inputs(self, case: Case) -> list[Any]:
         """The arguments of `forward` for a case, made afresh."""
+        if case.variant is not None:
+            return _varied(self.package(case), case.variant)
         if case.family in {"timed", "weights"} or case.draw > 0:
-            made = self.program.make_inputs(case.workload, self.derive(case.name))
-            return made if case.variant is None else _varied(made, case.variant)
+            return self.program.make_inputs(case.workload, self.derive(case.name))
         seed, kinds = self.derive(case.workload.name), self._natures(case.workload)
         base = self._base(case.workload)
         made = families.apply(case.family, base, kinds, seed, case.keep_domain)
@@ -215,17 +215,13 @@ class Oracle:
         Sign, scale and offset alone would let a linear task's result follow from an earlier one.
         """
         bits = self.derive(f"variant/{label}")
-        kinds = self._natures(self.timed_workload)
-        negated = self._usable(self.timed_workload, "negated")
-        keep, fixed = families.varied(kinds, negated is None or negated.keep_domain)
         return Variant(
+            **dict(self._bounded()),
             slot=slot,
             sign=1 if bits & 1 else -1,
             scale=0.5 + 1.5 * ((bits >> 1) % 1009) / 1009,
             offset=0.25 * (((bits >> 16) % 1009) / 1009 - 0.5),
             roll=bits >> 26,
-            nonnegative=keep,
-            fixed=fixed if self._varies else tuple(range(len(kinds))),
         )
 
     def checkable(self, draw: int) -> tuple[Case, ...]:
@@ -243,7 +239,8 @@ class Oracle:
         self._last = ("", [])
         for case in self.timed_cases():
             self.package(case)
-        self._varies = self._can_vary()
+        self._settle()
+        self._last = ("", [])
         for timed in self.timed_cases():
             for case in self.checkable(timed.draw):
                 self.expected(case)
@@ -257,19 +254,41 @@ class Oracle:
         self._packages.clear()
         self._expected.clear()
 
+    def _bounded(self, moves: bool = True) -> Bounds:
+        """What has to remain of timed inputs while they vary."""
+        if self._bounds is None:
+            workload, kinds = self.timed_workload, self._natures(self.timed_workload)
+            negated = self._usable(workload, "negated")
+            keep_domain = negated is None or negated.keep_domain
+            self._bounds = families.bounds(self._base(workload), kinds, keep_domain, moves)
+        return self._bounds
+
+    def _settle(self) -> None:
+        """Find out how far timed inputs may vary: integers too, without them, or not at all."""
+        every = tuple(range(len(self._natures(self.timed_workload))))
+        for moves in (True, False):
+            self._bounds = None
+            fixed = self._bounded(moves).fixed
+            if self._can_vary():
+                why = "none of them may have other values"
+                break
+        else:
+            why, fixed = "the reference refuses inputs with other values", every
+            self._bounds = Bounds(fixed=every)
+        if fixed == every:
+            self._notes.append(
+                f"timed inputs alternate between two sets only: {why}, so that results that are "
+                "remembered from one call to the next would not show"
+            )
+
     def _can_vary(self) -> bool:
+        """Whether the reference has answers to what timed inputs become."""
         try:
             timed = self.timed_cases()
             found = [self.expected(c) for case in timed for c in self.checkable(case.draw)]
         except TaskError:
-            found = []
-        if found and all(want.is_evidence for want in found):
-            return True
-        self._notes.append(
-            "timed inputs alternate between two sets only: the reference refuses inputs with other "
-            "sign, scale or offset"
-        )
-        return False
+            return False
+        return all(want.is_evidence for want in found)
 
     def _base(self, workload: Workload) -> list[Any]:
         """Normal inputs, kept from one family to the next."""
@@ -328,18 +347,12 @@ class Oracle:
         return None
 
 
-def _varied(inputs: Any, variant: Variant) -> Any:
+def _varied(package: Package, variant: Variant) -> Any:
     """What a worker makes of the inputs for one timed repetition, bit for bit."""
     import torch
 
-    count = iter(range(1 << 30))
-
-    def change(leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
-        flat = leaf.contiguous().reshape(-1)
-        out = torch.empty_like(flat)
-        vary(next(count), flat, out, variant)
-        return out.reshape(leaf.shape)
-
-    return map_leaves(change, inputs)
+    flats = package.flats()
+    made = [torch.empty_like(flat) for flat in flats]
+    for index, (flat, out) in enumerate(zip(flats, made, strict=True)):
+        vary(index, flat, out, variant)
+    return package.value(made)

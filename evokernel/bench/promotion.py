@@ -176,8 +176,9 @@ class _Round:
             sha = child.candidate.sha
             failure = race.spoiled(series, pace, child.sides) if child.rivals else None
             if failure is None and child.rivals:
+                worker = self._sides[sha]
                 with self._session.lock():
-                    failure = race.disbelieved(self._session, self._sides[sha], series, sha)
+                    failure = race.disbelieved(self._session, worker, series, child.rivals, sha)
             if failure is None:
                 failure = trials.after(self._sides[sha], series.kept(sha))
             if failure is None:

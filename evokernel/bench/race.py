@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 
 from evokernel.bench import device as devices
 from evokernel.bench import statistics, timing
+from evokernel.bench.doubts import wrong_batch, wrong_cores, wrong_kind, wrong_turns
+from evokernel.bench.favour import favour
 from evokernel.bench.messages import Outcome
 from evokernel.bench.oracle import Case
 from evokernel.bench.pace import Pace
@@ -14,7 +16,7 @@ from evokernel.bench.pool import Worker
 from evokernel.bench.series import CANDIDATE, Series
 from evokernel.bench.session import Session
 from evokernel.bench.trials import Failure
-from evokernel.bench.wallclock import ClockCheck, Extra, allowed, check_clock, extra
+from evokernel.bench.wallclock import check_clock, excess_cores, extra
 from evokernel.evaluation import Interval, Speedup, Status, Timing
 
 CLOSELY = 2
@@ -52,12 +54,12 @@ def race(session: Session, worker: Worker, opponents: Mapping[str, Worker]) -> R
         is_too_fast = _is_too_fast(session, first, 1.0 if session.pace.is_strict else FLOOR_LIMIT)
         if is_too_fast:
             _look_again(session)
-        if is_too_fast or extra(first, _median(first)).is_too_much:
+        if is_too_fast or _is_doubtful(first, tuple(opponents)):
             second = _measure(session, worker, opponents, CLOSELY)
         series = second or first
         kept = series.kept()
         failure = spoiled(series, session.pace) or disbelieved(
-            session, worker, series, is_second=second is not None
+            session, worker, series, tuple(opponents), is_second=second is not None
         )
         if failure:
             return Raced(failure=failure, kept=kept)
@@ -168,6 +170,13 @@ def _is_too_fast(session: Session, series: Series, limit: float, side: str = CAN
     return _median(series, side) * limit < floor_s
 
 
+def _is_doubtful(series: Series, opponents: Sequence[str]) -> bool:
+    """Whether clocks, or the two kinds of blocks, disagree by more than is allowed."""
+    seconds = _median(series)
+    found = favour(series, seconds, opponents)
+    return extra(series, seconds).is_too_much or (found is not None and found.is_too_much)
+
+
 def _look_again(session: Session) -> None:
     """Measure the peaks again, once a session: they may have been taken at a bad moment."""
     if not session.has_looked_again:
@@ -188,7 +197,12 @@ def _impossible(session: Session, seconds: float) -> Failure:
 
 
 def disbelieved(
-    session: Session, worker: Worker, series: Series, side: str = CANDIDATE, is_second: bool = False
+    session: Session,
+    worker: Worker,
+    series: Series,
+    opponents: Sequence[str],
+    side: str = CANDIDATE,
+    is_second: bool = False,
 ) -> Failure | None:
     """Why a time is not believed: impossible, clocks that disagree, or an edited harness.
 
@@ -196,6 +210,7 @@ def disbelieved(
         session: Whose device and pace.
         worker: The side's worker, as it is after it was timed.
         series: What was measured, enough of it left alone.
+        opponents: Whom it is compared with.
         side: Whose time.
         is_second: The first look at it gave a reason to look again; clocks that disagree accuse
             only then.
@@ -208,47 +223,13 @@ def disbelieved(
         return _impossible(session, seconds)
     if failure := wrong_turns(extra(series, seconds, side), seconds, is_second, pace):
         return failure
+    if failure := wrong_kind(favour(series, seconds, opponents, side), is_second, pace):
+        return failure
+    if failure := wrong_cores(excess_cores(series, session.threads, side), session.threads):
+        return failure
     clock = check_clock(worker, session.oracle.timed_cases()[0], seconds)
     failure = wrong_batch(clock, seconds, pace)
     return failure or (edited(worker) if series.is_outside else None)
-
-
-def wrong_turns(found: Extra, seconds: float, is_second: bool, pace: Pace) -> Failure | None:
-    """Compare the parent's clock with the worker's, turn by turn.
-
-    Args:
-        found: What the parent's clock saw beyond the worker's.
-        seconds: Time of one call as the worker told it.
-        is_second: Whether an earlier look said the same.
-        pace: How much calm is demanded.
-    """
-    if not found.is_too_much:
-        return None
-    told = (
-        f"{1e3 * seconds:.4g} ms a call from inside, {1e3 * found.median_s:.4g} ms more from "
-        f"outside, {1e3 * found.allowed_s:.4g} ms more are allowed"
-    )
-    return _disagreement(told, is_second and found.is_sure, pace)
-
-
-def wrong_batch(clock: ClockCheck, seconds: float, pace: Pace) -> Failure | None:
-    """Compare the parent's wall time over batches with what the worker's clock said."""
-    if clock.seconds <= allowed(seconds):
-        return None
-    told = (
-        f"{1e3 * clock.seconds:.4g} ms a call from outside with warm caches, "
-        f"{1e3 * seconds:.4g} ms from inside with cold ones"
-    )
-    return _disagreement(told, clock.is_sure, pace)
-
-
-def _disagreement(told: str, is_sure: bool, pace: Pace) -> Failure | None:
-    if is_sure:
-        return Failure(Status.CONTRACT, f"the clocks disagree: {told}; the time is not believed")
-    if not pace.is_strict:
-        return None
-    text = f"the machine was too busy to compare the clocks ({told})"
-    return Failure(Status.INFRASTRUCTURE, text)
 
 
 def edited(worker: Worker) -> Failure | None:

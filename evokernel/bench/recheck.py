@@ -112,7 +112,7 @@ class _Looks:
                 stage = session.stage()
                 series = timing.measure(sides, session.oracle, session.pace, stage, session.rng)
                 failure = race.spoiled(series, session.pace) or race.disbelieved(
-                    session, worker, series
+                    session, worker, series, tuple(others)
                 )
             if failure:
                 return failure

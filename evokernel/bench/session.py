@@ -18,7 +18,7 @@ from evokernel.bench import device as devices
 from evokernel.bench.device import CPU, DeviceFacts
 from evokernel.bench.disturbance import device_lock
 from evokernel.bench.evidence import Handed
-from evokernel.bench.messages import Loaded, WorkerSpec
+from evokernel.bench.messages import Fault, Faulted, Loaded, WorkerSpec
 from evokernel.bench.oracle import BUDGET_BYTES, Case, Oracle
 from evokernel.bench.pace import QUICK, STANDARD, Pace
 from evokernel.bench.pool import Build, Worker, WorkerPool
@@ -28,6 +28,7 @@ from evokernel.compilers import Artefact, BuildFailure, KernelSource
 from evokernel.compilers.choice import EveryCompiler
 from evokernel.config import BenchConfig
 from evokernel.errors import WorkerError
+from evokernel.evaluation import Status
 from evokernel.opgraph import CaptureFailed, OpGraph, capture
 from evokernel.program import CASTS, Program
 from evokernel.task import Task
@@ -44,6 +45,8 @@ MOST_OWN = 4
 """Above that size, no more families for the task's operators."""
 QUICK_FAMILIES = ("normal", "large", "negated", "special")
 """For all tasks; the first one for its operators comes beside them."""
+MOST_SOURCE = 1 << 20
+"""Characters of a candidate's text; as JSON it has to fit into one frame."""
 LOCK_S = 600.0
 
 
@@ -161,6 +164,9 @@ class Session:
         Raises:
             Faulted: It cannot be imported, built or constructed; the worker is gone.
         """
+        if (size := len(candidate.source)) > MOST_SOURCE:
+            reason = f"its text has {size:,} characters; at most {MOST_SOURCE:,} are read"
+            raise Faulted(Fault(status=Status.INVALID_SOURCE, reason=reason, phase="load"))
         handed: list[Handed] = []
 
         def build(kernel: KernelSource) -> Artefact | BuildFailure:

@@ -198,16 +198,20 @@ def vary(index: int, flat: torch.Tensor, out: torch.Tensor, variant: Variant) ->
     """Write the variant of tensor `index` into `out` (both 1-D, same dtype and length).
 
     Floating and complex tensors become ``flat * (sign * scale) + offset``, rounded to their dtype
-    after each of the two steps, and rolled; all others, and floats of one byte, are copied.
+    after each of the two steps, and rolled; what `Bounds` says is kept to. All others, and floats
+    of one byte, are copied.
     """
+    length = flat.numel()
+    if index in variant.moved and length:
+        start = (2 * index + 1) * variant.roll % length
+        out[start:].copy_(flat[: length - start])
+        out[:start].copy_(flat[length - start :])
+        return
     if index in variant.fixed or not _is_varied(flat.dtype):
         out.copy_(flat)
         return
-    is_tame = index in variant.nonnegative
-    factor = variant.scale if is_tame else variant.sign * variant.scale
-    offset = abs(variant.offset) if is_tame else variant.offset
-    length = flat.numel()
-    start = variant.roll % length if length else 0
+    factor, offset, row = _change(index, variant)
+    start = variant.roll * row % length if length else 0
     torch.mul(flat[: length - start], factor, out=out[start:])
     torch.mul(flat[length - start :], factor, out=out[:start])
     if offset:
@@ -223,6 +227,17 @@ def same_bytes(one: torch.Tensor, two: torch.Tensor) -> bool:
     # Word by word: by the byte it would take as long for each of them.
     words = (whole[:rest].view(torch.int64) for whole in (a, b))
     return equal(*words) and equal(a[rest:], b[rest:])
+
+
+def _change(index: int, variant: Variant) -> tuple[float, float, int]:
+    """Factor and offset of a floating tensor, and the elements that keep together."""
+    if row := dict(variant.mixed).get(index):
+        share = 0.5 * variant.scale
+        level = 1 / row if row > 1 else min(8 * abs(variant.offset), 1.0)
+        return share, (1 - share) * level, row
+    if index in variant.nonnegative:
+        return variant.scale, abs(variant.offset), 1
+    return variant.sign * variant.scale, variant.offset, 1
 
 
 def span(shape: tuple[int, ...], strides: tuple[int, ...]) -> int:

@@ -42,6 +42,11 @@ LEAST_WINDOW_S = 0.1
 """Shortest window, at a section's end, whose ticks say enough to be judged."""
 FOREIGN_CORES = 0.3
 STOLEN_SHARE = 0.05
+KNOWN, KEPT = 1 / 3, 3 / 4
+"""Share of the blocks on values whose results are known, and of the outputs of these that are kept.
+Such values come again: whoever remembers results gains in fewer blocks than move a median."""
+KEPT_BYTES, LEAST_KEPT = 64 << 20, 2
+"""Memory for kept outputs of one side, and how many are kept however large they are."""
 PATIENCE = 3
 """Times the least number of blocks that is tried before a busy machine is given up."""
 
@@ -126,6 +131,7 @@ class _Section:
         self._pace = pace
         self._stage = stage
         self._supply = Supply(oracle, stage.is_reachable)
+        self._most_kept = _most_kept(oracle, pace)
         self._held = self._forgotten = 0
         self._draws = range(len(oracle.timed_cases()))
         self._rng = rng
@@ -188,14 +194,14 @@ class _Section:
     def _block(self, series: Series, number: int) -> Block:
         draw = self._rng.randrange(len(self._oracle.timed_cases()))
         case = self._oracle.timed_cases()[draw]
-        checkable = self._rng.random() < 0.5 or self._must_keep(series, number)
+        checkable = self._rng.random() < KNOWN or self._must_keep(series, number)
         if checkable:
             case = self._rng.choice(self._oracle.checkable(draw))
         variant = case.variant or self._oracle.variant(str(self._rng.getrandbits(62)))
         if self._wants_new(series) and not checkable:
             case, checkable = replace(case, variant=variant), True
         variant = variant.model_copy(update={"slot": self._rng.randrange(1 << 16)})
-        wanted = checkable and (self._rng.random() < 0.25 or self._must_keep(series, number))
+        wanted = checkable and (self._rng.random() < KEPT or self._must_keep(series, number))
         block = Block({}, {})
         is_watched = number % self._pace.watched == 0
         if is_watched:
@@ -245,7 +251,7 @@ class _Section:
 
     def _keep(self, series: Series, side: str, case: Case, turn: Turn) -> None:
         outputs = series.outputs.setdefault(side, [])
-        if len(outputs) < self._pace.kept:
+        if len(outputs) < self._most_kept:
             outputs.append((case, self._supply.take(self._turns[side], turn, case)))
 
     def _close_window(self, series: Series, fresh: list[Block], opened: Signs) -> Signs:
@@ -276,6 +282,11 @@ def _blamed(side: str, candidates: Collection[str]) -> Iterator[None]:
         if side in candidates:
             raise
         raise WorkerError(f"`{side}`, which it is timed against, failed: {error}") from error
+
+
+def _most_kept(oracle: Oracle, pace: Pace) -> int:
+    size = sum(oracle.expected(oracle.checkable(0)[0]).output_bytes)
+    return min(pace.kept, max(LEAST_KEPT, KEPT_BYTES // max(size, 1)))
 
 
 def _is_clean(repetition: Repetition, waited_s: float) -> bool:

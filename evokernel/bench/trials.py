@@ -68,7 +68,13 @@ class Trials:
         self.comparisons += other.comparisons
         self.mismatches += other.mismatches
         self.seen += other.seen
-        return failure
+        if failure is None:
+            return None
+        reason = (
+            f"with other values for constant weights, loaded after the constructor: "
+            f"{failure.reason}; what a constructor makes of weights has to follow them"
+        )
+        return Failure(failure.status, reason)
 
     def after(self, worker: Worker, kept: Sequence[tuple[Case, Outcome]]) -> Failure | None:
         """Outputs of timed repetitions, then fresh values, after a number of calls once more.

@@ -72,6 +72,22 @@ def extra(series: Series, seconds: float, side: str = CANDIDATE) -> Extra:
     )
 
 
+def excess_cores(series: Series, threads: int, side: str = CANDIDATE) -> float:
+    """How many cores more than its threads a side surely keeps busy while it is called.
+
+    Args:
+        series: What was measured; calls count that were supplied from outside.
+        threads: What each side was given.
+        side: Whose calls.
+
+    Returns:
+        The lower bound of the median, one-sided 99 %; never positive with fewer than seven calls.
+    """
+    turns = [b.turns[side] for b in series.blocks if b.is_watched and b.clean[side]]
+    found = [turn.cpu_s / turn.wall_s - threads for turn in turns if turn.wall_s > 0]
+    return lower_bound(found) if len(found) >= LEAST_TURNS else min([0.0, *found])
+
+
 def lower_bound(values: Sequence[float]) -> float:
     """A bound below the median of where the values come from, by their order alone.
 

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from evokernel.attempt import Backend
+from evokernel.attempt import NO_TEXT, Backend, source_of
 from evokernel.cli import options
 from evokernel.cli.compile_candidate import Report, build_report
 from evokernel.compilers import Compiler, KernelSource
@@ -94,9 +94,9 @@ def _read(file: Path, backend: str | None) -> str:
             "leave the option out, or name another file"
         )
     try:
-        return file.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        return source_of(file)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else NO_TEXT
         raise ConfigError(f"cannot read `{file}`: {reason}; name an existing file") from error
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.text import Text
 
 from evokernel.answers import Answer, answers, mebibytes, memory_in_words
-from evokernel.attempt import Candidate
+from evokernel.attempt import NO_TEXT, Candidate, source_of
 from evokernel.bench import Baseline
 from evokernel.cli import options
 from evokernel.cli.wording import counted, folded, milliseconds
@@ -136,9 +136,9 @@ def _known(task: Task, config: BenchConfig) -> tuple[str, ...]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        return source_of(path)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else NO_TEXT
         raise ConfigError(
             f"cannot read the candidate `{path}`: {reason}; expected a Python file with `ModelNew`"
         ) from error

@@ -30,7 +30,7 @@ def read_exported(path: Path, source: str) -> ExportedFile | None:
     """
     try:
         values = _assigned(ast.parse(source))
-    except (SyntaxError, ValueError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return None
     if not {"RECORD", "REFERENCE", "CANDIDATE", "DOMAIN"} <= values.keys():
         return None

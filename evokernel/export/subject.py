@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from evokernel.attempt import Candidate
+from evokernel.attempt import NO_TEXT, Candidate, source_of
 from evokernel.config import BenchConfig
 from evokernel.errors import ConfigError, RecordError
 from evokernel.evaluation import Evaluation
@@ -66,9 +66,9 @@ def of_file(path: Path, task: str | None, bench: BenchConfig) -> Subject:
         TaskError: The task cannot be loaded.
     """
     try:
-        source = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        source = source_of(path)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else NO_TEXT
         raise ConfigError(
             f"cannot read `{path}`: {reason}; expected a run folder, a candidate with `ModelNew`, "
             "or a file that `evokernel export` wrote"

@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from evokernel import __version__
-from evokernel.attempt import Attempt
+from evokernel.attempt import NO_TEXT, Attempt, source_of
 from evokernel.config import RunConfig
 from evokernel.errors import RecordError
 from evokernel.evaluation import Promotion
 from evokernel.opgraph import OpGraph
 from evokernel.record.entries import Clock, Event, Header, SystemClock
-from evokernel.record.folder import Folder, read_text
+from evokernel.record.folder import Folder
 from evokernel.record.promotions import Promotions
 from evokernel.record.steps import Steps
 from evokernel.task import Task
@@ -66,8 +66,7 @@ class RunRecord(Steps):
         Raises:
             RecordError: when it cannot be written, or a start kernel cannot be read.
         """
-        expected = "a start kernel: a Python file with `ModelNew`"
-        sources = [read_text(path, expected) for path in config.search.start]
+        sources = [_start(path) for path in config.search.start]
         clock = clock or SystemClock()
         created = datetime.fromtimestamp(clock.now(), UTC)
         header = Header(
@@ -234,6 +233,17 @@ def _known(path: Path) -> tuple[Folder, Header]:
     if not folder.has("run.json"):
         raise RecordError(f"`{path}` is not a run folder: expected `run.json` in it")
     return folder, folder.parse("run.json", Header)
+
+
+def _start(path: Path) -> str:
+    try:
+        return source_of(path)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else NO_TEXT
+        raise RecordError(
+            f"`{path}` cannot be read: {reason}; expected a start kernel: a Python file with "
+            "`ModelNew`"
+        ) from error
 
 
 def _plain_name(name: str) -> str:

@@ -36,7 +36,7 @@ def opened(source: str) -> str:
         return source
     try:
         tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError):
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
         return source  # the compile step says so
     known = assignments(tree)
     found = [choice for choice in _choices(tree, known) if choice.size > 1]
