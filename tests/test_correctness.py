@@ -637,6 +637,19 @@ def test_inputs_that_cannot_vary_are_noted(result, inputs, why):
     truth.close()
 
 
+def test_zeros_meet_infinities():
+    """A product that skips zeros loses what they should have become."""
+    product = oracle("x @ y", "torch.randn(24, 64), torch.randn(64, 24)", "x, y")
+    (case,) = product.cases(("special",))
+    x, y = product.inputs(case)
+    assert 0.1 < float((x == 0).float().mean()) < 0.4
+    skipped = torch.stack([sum(v * row for v, row in zip(r, y, strict=True) if v) for r in x])
+    found = product.judge(case, outcome(skipped))
+    assert found.fault is not None
+    assert found.fault.status is Status.WRONG_VALUES
+    assert product.judge(case, outcome(x @ y)).fault is None
+
+
 def test_timed_inputs_keep_their_layout():
     """Whatever is not contiguous varies in the order of memory, as in a worker."""
     truth = oracle("x * 2", "torch.randn(96, 8).t()")

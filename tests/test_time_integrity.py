@@ -433,7 +433,7 @@ def test_kinds_of_blocks_may_differ_by_what_is_stated_and_no_more(series, is_sec
     ],
 )
 def test_more_cores_than_threads_were_given_are_no_speed(cores, blocks, status):
-    busy = turn(1e-2, 1e-2).model_copy(update={"cpu_s": 1e-2 * cores})
+    busy = turn(1e-2, 1e-2).model_copy(update={"cpu_s": 9e-3 * cores})
     block = Block({CANDIDATE: 1e-2}, {CANDIDATE: True}, {CANDIDATE: busy, IDLE: turn(1e-3, 1e-4)})
     failure = doubts.wrong_cores(excess_cores(Series(blocks=[block] * blocks), threads=1), 1)
     assert (failure and failure.status) == status

@@ -230,7 +230,7 @@ def _changed(
             unit = kind is Nature.UNIFORM and keep_domain
             return _level(tensor) if kind is Nature.PROBABILITY else _tied(tensor, unit)
         case "special":
-            return _sprinkled(tensor, kind is Nature.NONNEGATIVE, seed)
+            return _sprinkled(_thinned(tensor), kind is Nature.NONNEGATIVE, seed)
         case "denormal":
             return _denormal(tensor)
         case "extreme":
@@ -282,6 +282,18 @@ def _tied(tensor: torch.Tensor, unit: bool) -> torch.Tensor:
     rms = float(tensor.double().square().mean().sqrt())
     levels = (tensor.double() / max(rms, 1e-300)).round().clamp(-2, 2)
     return (levels.clamp(0, 1) if unit else levels).to(tensor.dtype)
+
+
+def _thinned(tensor: torch.Tensor) -> torch.Tensor:
+    """A quarter of the elements zero, here and there: zero times infinity is not zero.
+
+    Places follow from multiplication by a constant (Knuth, The Art of Computer Programming 3,
+    section 6.4), so that they are no pattern of rows or columns.
+    """
+    import torch
+
+    place = torch.arange(tensor.numel(), device=tensor.device).view(tensor.shape)
+    return tensor.masked_fill((place * 2654435761 >> 13) % 4 == 0, 0.0)
 
 
 def _sprinkled(tensor: torch.Tensor, floor: bool, seed: int) -> torch.Tensor:

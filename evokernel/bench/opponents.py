@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import time
 
 from evokernel.bench import Baseline, statistics, timing
-from evokernel.bench.messages import Faulted
+from evokernel.bench.messages import Fault, Faulted
 from evokernel.bench.pool import Worker
 from evokernel.bench.session import Session
 from evokernel.errors import TaskError, WorkerError
@@ -88,7 +90,14 @@ class Opponents:
                     f"the reference of `{session.task.name}` fails in a worker: "
                     f"{error.fault.reason}\n{error.fault.log}"
                 ) from error
-            self.notes.append(f"no time for `{name}`: {error.fault.reason}")
+            self.notes.append(f"no time for `{name}`: {_why(error.fault)}")
         else:
             self._workers[name] = worker
         self._seconds[name] = time.monotonic() - began
+
+
+def _why(fault: Fault) -> str:
+    """The reason in one line; torch.compile shows whole commands where a disk is full."""
+    if os.strerror(errno.ENOSPC) in fault.log + fault.reason:
+        return "the disk with the cache folder is full"
+    return fault.reason.partition("\n")[0]

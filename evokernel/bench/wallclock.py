@@ -25,6 +25,8 @@ AGREE, ALIKE = 3, 1.15
 """Undisturbed looks at a batch that accuse, and how far apart their figures may lie."""
 LEAST_TURNS = 7
 """Turns that accuse: the smallest of fewer lies above the median by chance in over 1 % of cases."""
+LEAST_CALL_S = 2e-4
+"""Shortest call whose use of the processors is told."""
 CHANCE = 0.01
 """Probability with which the median may lie below its lower bound."""
 
@@ -76,15 +78,21 @@ def excess_cores(series: Series, threads: int, side: str = CANDIDATE) -> float:
     """How many cores more than its threads a side surely keeps busy while it is called.
 
     Args:
-        series: What was measured; calls count that were supplied from outside.
+        series: What was measured; calls count that were supplied from outside, less an idle call
+            each, if they are long enough for the clocks.
         threads: What each side was given.
         side: Whose calls.
 
     Returns:
         The lower bound of the median, one-sided 99 %; never positive with fewer than seven calls.
     """
-    turns = [b.turns[side] for b in series.blocks if b.is_watched and b.clean[side]]
-    found = [turn.cpu_s / turn.wall_s - threads for turn in turns if turn.wall_s > 0]
+    blocks = [b for b in series.blocks if b.is_watched and b.clean[side]]
+    pairs = [(b.turns[side], b.turns[IDLE]) for b in blocks]
+    found = [
+        (turn.cpu_s - idle.cpu_s) / (turn.wall_s - idle.wall_s) - threads
+        for turn, idle in pairs
+        if turn.wall_s - idle.wall_s > LEAST_CALL_S
+    ]
     return lower_bound(found) if len(found) >= LEAST_TURNS else min([0.0, *found])
 
 
