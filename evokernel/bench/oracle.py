@@ -347,7 +347,7 @@ class Oracle:
         return None
 
 
-def _varied(package: Package, variant: Variant) -> Any:
+def _varied(package: Package, variant: Variant) -> list[Any]:
     """What a worker makes of the inputs for one timed repetition, bit for bit."""
     import torch
 
@@ -355,4 +355,4 @@ def _varied(package: Package, variant: Variant) -> Any:
     made = [torch.empty_like(flat) for flat in flats]
     for index, (flat, out) in enumerate(zip(flats, made, strict=True)):
         vary(index, flat, out, variant)
-    return package.value(made)
+    return list(package.value(made))
