@@ -33,6 +33,8 @@ from evokernel.evaluation import Status
 from evokernel.frozen import Frozen
 
 _SLACK_BYTES = 1 << 20
+_COMPILES = ("cpp_extension", "torch.compile")
+"""Words of a text that may compile in its own process: it gets more time, and nothing else."""
 _Record = TypeVar("_Record", bound=Frozen)
 
 
@@ -335,8 +337,8 @@ class Worker:
     def _deadline(self, do: str, deadline_s: float | None) -> float:
         if deadline_s is not None:
             return deadline_s
-        # An extension that a candidate builds itself (`load_inline`) takes a minute and more.
-        builds = self.spec.role == "compile" or "cpp_extension" in self.spec.source
+        # What a candidate compiles itself (`load_inline`, `torch.compile`) takes a minute and more.
+        builds = self.spec.role == "compile" or any(w in self.spec.source for w in _COMPILES)
         waits_for_compiler = builds and do in ("load", "run")
         return self.spec.run_s + (self.spec.build_s if waits_for_compiler else 0.0)
 
