@@ -5,14 +5,18 @@ false wins. Speedup: pairs of one fresh process of the kernel and one of eager; 
 ratio over them is what another day's measurement may differ by.
 
     python benchmarks/repeatability.py [--pairs 100] [--processes 20] [--task softmax] [--out FILE]
+    python benchmarks/repeatability.py --device cuda [--pairs 20] [--out FILE]
 
 Run it on a quiet machine. Targets: at most 2 % false wins at a margin of 1 %, and 90 % of the
-speedups within 5 % of their median.
+speedups within 5 % of their median. On a GPU, a kernel of about 10 us, one of 100 us and one of
+1 ms: device times from fresh processes within 2 %, 0.5 % and 0.5 % of their median.
 """
 
 import argparse
 import json
+import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +32,27 @@ from evokernel.task import Task
 KERNEL = Path(__file__).with_name("kernels") / "softmax_jit.py"
 OPPONENT = "opponent"
 TRIES = 5
+ON_GPU = Path(__file__).with_name("kernels") / "scale_cuda.py"
+SIZES = {"10 us": (5_000_000, 0.02), "100 us": (50_000_000, 0.005), "1 ms": (500_000_000, 0.005)}
+"""Elements of a float32 tensor that is read, and as many written; and the share by which times from
+fresh processes may lie off their median."""
+GPU_TASK = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def forward(self, x):
+        return x * 1.5 + 0.25
+
+
+def get_inputs():
+    return [torch.randn({size})]
+
+
+def get_init_inputs():
+    return []
+"""
 
 
 def fresh(session: Session, first: Candidate | None, second: Candidate) -> Series | None:
@@ -41,14 +66,18 @@ def fresh(session: Session, first: Candidate | None, second: Candidate) -> Serie
     return None
 
 
-def false_wins(session: Session, kernel: Candidate, pairs: int) -> dict[str, Any]:
-    """The same kernel on both sides."""
+def false_wins(
+    session: Session, kernel: Candidate, pairs: int, seen: list[Series] | None = None
+) -> dict[str, Any]:
+    """The same kernel on both sides; the series are added to `seen`."""
     margin = session.config.margin
     rows: list[tuple[float, float, float]] = []
     for number in range(pairs):
         series = fresh(session, kernel, kernel)
         if series is None:
             continue
+        if seen is not None:
+            seen.append(series)
         found = race.interval([series], OPPONENT, race.is_tolerant([series], session.pace))
         rows.append((found.value, found.low, found.high))
         print(
@@ -67,6 +96,59 @@ def false_wins(session: Session, kernel: Candidate, pairs: int) -> dict[str, Any
         "half_width": float(np.median([(high - low) / 2 for _, low, high in rows])),
         "ratios": rows,
     }
+
+
+def device_times(seen: Sequence[Series]) -> dict[str, Any]:
+    """Device and wall time of the kernel in each fresh process of a series of pairs."""
+    device = [median(series.times(), series.times(tolerant=True)) for series in seen]
+    wall = [median(series.walls(), series.walls(tolerant=True)) for series in seen]
+    middle = float(np.median(device))
+    return {
+        "processes": len(device),
+        "way": seen[0].way,
+        "device_us": 1e6 * middle,
+        "wall_us": 1e6 * float(np.median(wall)),
+        "worst": max(abs(one / middle - 1) for one in device),
+        "device": device,
+        "wall": wall,
+    }
+
+
+def median(clean: Sequence[float], every: Sequence[float]) -> float:
+    """The median of what was left alone, if there is any."""
+    return float(np.median(clean or every))
+
+
+def on_gpu(pairs: int, measurement: str, names: Sequence[str]) -> dict[str, Any]:
+    """All sizes, one after the other."""
+    kernel = Candidate(source=ON_GPU.read_text(), backend="cuda")
+    found: dict[str, Any] = {"device": "", "fingerprint": "", "sizes": {}}
+    for name in names:
+        size, target = SIZES[name]
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "scale.py"
+            path.write_text(GPU_TASK.format(size=size))
+            config = BenchConfig.model_validate({"measurement": measurement})
+            session = Session(Task.load(str(path)), config, backend="cuda")
+            try:
+                found |= {
+                    "device": session.device.in_words(),
+                    "fingerprint": session.device.fingerprint,
+                }
+                seen: list[Series] = []
+                same = false_wins(session, kernel, pairs, seen)
+                times = device_times(seen)
+            finally:
+                session.close()
+        found["sizes"][name] = {"target": target, "times": times, "same": same}
+        print(
+            f"{name}: {times['device_us']:.3f} us on the device, {times['wall_us']:.2f} us wall "
+            f"({times['way']}); {times['processes']} processes within {times['worst']:.2%} "
+            f"(target {target:.1%}); {same['declared_faster']} of {same['pairs']} pairs declared "
+            f"faster (target 2 %)",
+            flush=True,
+        )
+    return found
 
 
 def speedups(session: Session, kernel: Candidate, processes: int) -> dict[str, Any]:
@@ -97,7 +179,15 @@ def main() -> None:
     parser.add_argument("--kernel", type=Path, default=KERNEL, help="a candidate for the task")
     parser.add_argument("--quick", action="store_true", help="the quick measurement")
     parser.add_argument("--out", type=Path, help="write the result as JSON")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--sizes", nargs="+", choices=tuple(SIZES), default=tuple(SIZES))
     chosen = parser.parse_args()
+    if chosen.device == "cuda":
+        measurement = "quick" if chosen.quick else "standard"
+        began = time.perf_counter()
+        result = on_gpu(chosen.pairs, measurement, chosen.sizes)
+        write(chosen.out, result | {"seconds": round(time.perf_counter() - began, 1)})
+        return
     kernel = Candidate(source=chosen.kernel.read_text(), backend="cpp")
     measurement = "quick" if chosen.quick else "standard"
     session = Session(
@@ -122,9 +212,14 @@ def main() -> None:
         f"[{speedup['p5']:+.1%}, {speedup['p95']:+.1%}] over {speedup['processes']} processes "
         "(target 5 %)"
     )
-    if chosen.out:
-        chosen.out.parent.mkdir(parents=True, exist_ok=True)
-        chosen.out.write_text(json.dumps(result, indent=1) + "\n")
+    write(chosen.out, result)
+
+
+def write(path: Path | None, result: dict[str, Any]) -> None:
+    """Keep the result, if it is wanted."""
+    if path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -200,6 +200,8 @@ class Speedup(Frozen):
     """Opponent's time divided by the candidate's; above 1 is faster. Dimensionless."""
     opponent_ms: float
     """Median time of the opponent in the same session, milliseconds."""
+    opponent_wall_ms: float | None = None
+    """On a GPU, its wall time from launch to end; `opponent_ms` is device time."""
     is_faster: bool
     """The lower bound exceeds 1 + margin."""
     is_slower: bool = False
@@ -210,7 +212,7 @@ class Timing(Frozen):
     """How long one call takes, and against whom that was measured."""
 
     median_ms: float
-    """Median time of one `forward`, milliseconds."""
+    """Median time of one `forward`, milliseconds: wall time; on a GPU device time."""
     spread: float
     """Interquartile range divided by the median. Dimensionless."""
     samples: int
@@ -221,6 +223,10 @@ class Timing(Frozen):
     """Fresh candidate processes the samples come from."""
     speedups: tuple[Speedup, ...]
     """One per opponent."""
+    wall_ms: float | None = None
+    """On a GPU, median wall time of one `forward` from launch to end, milliseconds."""
+    way: Literal["single", "batch", "graph"] | None = None
+    """How a GPU timed it: each call by itself, many short ones in a row, or out of a graph."""
     roofline_share: float | None = None
     """Roofline floor time divided by the median, 0..1 and a little above; None if unknown."""
     peak_bytes: int | None = None

@@ -14,6 +14,13 @@ def milliseconds(value: float) -> str:
     return f"{value:.{decimals}f} ms"
 
 
+def call_time(median_ms: float, wall_ms: float | None = None) -> str:
+    """The time of a call: wall time alone, or device time with the wall time beside it."""
+    if wall_ms is None:
+        return milliseconds(median_ms)
+    return f"{milliseconds(median_ms)} on the device, {milliseconds(wall_ms)} wall"
+
+
 def times(ratio: float) -> str:
     """A speedup, e.g. `1.52x`."""
     return f"{ratio:.2f}x" if ratio < 100 else f"{ratio:.0f}x"

@@ -49,7 +49,8 @@ def prepare(state: State, runtime: Runtime[Services]) -> State:
         times = {baseline.name: baseline.median_ms for baseline in measured}
         services.record.save_baselines(times)
         seconds = round(sum(baseline.seconds for baseline in measured), 3)
-        services.record.event("baselines", median_ms=times, seconds=seconds)
+        walls = {each.name: each.wall_ms for each in measured if each.wall_ms is not None}
+        services.record.event("baselines", median_ms=times, wall_ms=walls, seconds=seconds)
     return {}
 
 
@@ -175,6 +176,7 @@ def _judged(services: Services, number: int, evaluation: Evaluation) -> State:
         status=evaluation.status.value,
         reason=evaluation.reason,
         median_ms=timing.median_ms if timing else None,
+        wall_ms=timing.wall_ms if timing else None,
         speedups=speedups,
     )
     return {"status": _failure(evaluation)}

@@ -1,5 +1,7 @@
 """`jit.cuda_module`: what is checked without a GPU, and, where there is one, what runs on it."""
 
+import re
+
 import pytest
 import torch
 
@@ -166,6 +168,23 @@ def test_launch_without_a_gpu_says_what_to_do(module):
         pytest.skip("there is a GPU")
     with pytest.raises(DeviceMissing, match=r"extra `cuda`|no GPU is here; kernels in C\+\+"):
         module.scale[1, 256](None, None, 0, 1.0, False)
+
+
+@pytest.mark.parametrize(
+    ("status", "knows", "message"),
+    [
+        (
+            100,
+            13000,
+            r"no GPU is here; kernels in C\+\+ need none \(`--backend cpp`\), and `evokernel",
+        ),
+        (35, 0, "no GPU is here"),
+        (35, 12080, r"knows CUDA 12\.8, and CuPy needs 13\.0; install a newer driver, .*cuda12x"),
+        (999, 13000, "CUDA error 999; `nvidia-smi` shows its state"),
+    ],
+)
+def test_why_no_gpu_can_be_used(status, knows, message):
+    assert re.search(message, device.refusal(status, knows, 13000))
 
 
 def on_gpu(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -60,12 +60,13 @@ def median_ns(found: list[Any]) -> float:
 
 def test_events_and_wall_agree_on_long_calls(clock):
     inputs: Any = Inputs(64 * MIB)  # 256 MiB, read and written
-    (found,) = clock.time(lambda x: x * 2, inputs, plan(warmups=2, wall=Variant(scale=3.0)))
-    assert found.way == "single"
-    assert found.wall_ns == pytest.approx(found.nanoseconds, rel=0.3)
-    assert found.late_ns < 20_000
-    assert torch.equal(clock.kept, inputs.pristine * 2)
-    assert clock.where == (inputs, 0)
+    wish = plan(5, warmups=2, wall=Variant(scale=3.0))
+    found = clock.time(lambda x: x * 2, inputs, wish)
+    assert {each.way for each in found} == {"single"}
+    assert found[0].wall_ns == pytest.approx(median_ns(found), rel=0.3)
+    assert max(each.late_ns for each in found) < 8_000
+    assert torch.equal(clock.kept, inputs.pristine * wish.variants[-1].scale * 2)
+    assert clock.where == (inputs, 4)
 
 
 def test_short_calls_come_out_of_a_graph(clock, l2_bytes):
@@ -125,10 +126,10 @@ def test_work_left_on_another_stream_is_noticed(clock):
 
 def test_the_flush_empties_the_cache(clock, l2_bytes):
     inputs: Any = Inputs(l2_bytes // 4 // 4, slots=1)
-    result = torch.empty((), device="cuda")
+    result = torch.empty_like(inputs.pristine)
 
     def reads(x: torch.Tensor) -> torch.Tensor:
-        return torch.sum(x, dim=0, out=result)
+        return torch.mul(x, 2, out=result)
 
     warm = clock.time(reads, inputs, plan(16, way="graph", warmups=2))
     cold = clock.time(reads, inputs, plan(16, way="graph", flush_bytes=2 * l2_bytes))

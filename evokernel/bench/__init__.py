@@ -31,11 +31,13 @@ class Baseline(Frozen):
     name: str
     """`eager` or `compile`."""
     median_ms: float
-    """Median of one call, milliseconds."""
+    """Median of one call, milliseconds: wall time; on a GPU device time."""
     seconds: float
     """Wall seconds that preparing it took, compilation included."""
     peak_bytes: int | None = None
     """Peak extra memory of one call, bytes; None if unknown."""
+    wall_ms: float | None = None
+    """On a GPU, median wall time of one call from launch to end, milliseconds."""
 
 
 class Claim(Frozen):

@@ -27,7 +27,7 @@ def wrong_turns(found: Extra, seconds: float, is_second: bool, pace: Pace) -> Fa
         f"{1e3 * seconds:.4g} ms a call from inside, {1e3 * found.median_s:.4g} ms more from "
         f"outside, {1e3 * found.allowed_s:.4g} ms more are allowed"
     )
-    return _disagreement(told, is_second and found.is_sure, pace)
+    return disagreement(told, is_second and found.is_sure, pace)
 
 
 def wrong_kind(found: Favour | None, is_second: bool, pace: Pace) -> Failure | None:
@@ -40,7 +40,7 @@ def wrong_kind(found: Favour | None, is_second: bool, pace: Pace) -> Failure | N
     """
     if found is None or not found.is_too_much:
         return None
-    return _disagreement(found.in_words(), is_second and found.is_sure, pace)
+    return disagreement(found.in_words(), is_second and found.is_sure, pace)
 
 
 def wrong_batch(clock: ClockCheck, seconds: float, pace: Pace) -> Failure | None:
@@ -51,7 +51,7 @@ def wrong_batch(clock: ClockCheck, seconds: float, pace: Pace) -> Failure | None
         f"{1e3 * clock.seconds:.4g} ms a call from outside with warm caches, "
         f"{1e3 * seconds:.4g} ms from inside with cold ones"
     )
-    return _disagreement(told, clock.is_sure, pace)
+    return disagreement(told, clock.is_sure, pace)
 
 
 def wrong_cores(surely: float, threads: int) -> Failure | None:
@@ -70,7 +70,8 @@ def wrong_cores(surely: float, threads: int) -> Failure | None:
     return Failure(Status.CONTRACT, text)
 
 
-def _disagreement(told: str, is_sure: bool, pace: Pace) -> Failure | None:
+def disagreement(told: str, is_sure: bool, pace: Pace) -> Failure | None:
+    """What clocks that disagree come to: an accusation, if sure; else the machine was too busy."""
     if is_sure:
         return Failure(Status.CONTRACT, f"the clocks disagree: {told}; the time is not believed")
     if not pace.is_strict:

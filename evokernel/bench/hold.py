@@ -59,6 +59,16 @@ class Hold:
         for pid in held:
             _send(pid, signal.SIGCONT)
 
+    @property
+    def is_permitted(self) -> bool:
+        """Whether its memory can be reached: what the system says of an address of nothing."""
+        word = ctypes.create_string_buffer(8)
+        try:
+            self.read(0, ctypes.addressof(word), len(word))
+        except Unreachable as error:
+            return error.is_permitted
+        return True
+
     def write(self, address: int, source: int, size: int) -> None:
         """Write into the main process from an address of this one.
 

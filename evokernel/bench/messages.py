@@ -12,6 +12,9 @@ Role = Literal["candidate", "eager", "compile"]
 Way = Literal["single", "batch", "graph"]
 """How calls are timed on a GPU: each by itself, many short ones in a row, or out of a graph."""
 
+CAPTURED = 8
+"""Calls in a graph that is replayed again and again."""
+
 
 class WorkerSpec(Frozen):
     """What a worker is born for. Trusted baselines are the same make as candidates."""

@@ -9,6 +9,7 @@ import time
 from evokernel.bench import Baseline, statistics, timing
 from evokernel.bench.messages import Fault, Faulted
 from evokernel.bench.pool import Worker
+from evokernel.bench.series import Series
 from evokernel.bench.session import Session
 from evokernel.errors import TaskError, WorkerError
 
@@ -57,6 +58,7 @@ class Opponents:
                     * statistics.median(series.times(name) or series.times(name, tolerant=True)),
                     seconds=self._seconds[name],
                     peak_bytes=self.peaks().get(name),
+                    wall_ms=_wall_ms(series, name),
                 )
                 for name in workers
             )
@@ -101,3 +103,8 @@ def _why(fault: Fault) -> str:
     if os.strerror(errno.ENOSPC) in fault.log + fault.reason:
         return "the disk with the cache folder is full"
     return fault.reason.partition("\n")[0]
+
+
+def _wall_ms(series: Series, name: str) -> float | None:
+    walls = series.walls(name) or series.walls(name, tolerant=True)
+    return 1e3 * statistics.median(walls) if walls else None

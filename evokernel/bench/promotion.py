@@ -16,6 +16,7 @@ from evokernel.bench.messages import Faulted
 from evokernel.bench.oracle import Case
 from evokernel.bench.pace import Pace
 from evokernel.bench.pool import Worker
+from evokernel.bench.rounds import Rivals
 from evokernel.bench.series import CANDIDATE, Series
 from evokernel.bench.session import Session
 from evokernel.bench.trials import Failure, Trials
@@ -243,9 +244,7 @@ def _timed(session: Session, candidate: Candidate | None) -> Iterator[Worker]:
         yield worker
 
 
-def _measure(
-    session: Session, sides: dict[str, Worker], pace: Pace, rivals: timing.Rivals
-) -> Series:
+def _measure(session: Session, sides: dict[str, Worker], pace: Pace, rivals: Rivals) -> Series:
     stage = session.stage()
     with session.lock():
         return timing.measure(sides, session.oracle, pace, stage, session.rng, rivals)

@@ -9,6 +9,7 @@ from evokernel.bench import device as devices
 from evokernel.bench import statistics, timing
 from evokernel.bench.doubts import wrong_batch, wrong_cores, wrong_kind, wrong_turns
 from evokernel.bench.favour import favour
+from evokernel.bench.gpu import wallclock as on_gpu
 from evokernel.bench.messages import Outcome
 from evokernel.bench.oracle import Case
 from evokernel.bench.pace import Pace
@@ -103,6 +104,8 @@ def summarise(
         dropped=0 if tolerant else sum(series.dropped() for series in processes),
         processes=len(processes),
         speedups=tuple(speedup(session, processes, name, tolerant) for name in opponents),
+        wall_ms=_wall_ms(processes, CANDIDATE, tolerant),
+        way=processes[0].way,
         roofline_share=floor_ms / median_ms if floor_ms is not None else None,
         cache_state="cold",
         threads=session.threads,
@@ -121,9 +124,16 @@ def speedup(
         against=opponent,
         ratio=ratio,
         opponent_ms=1e3 * statistics.median(times),
+        opponent_wall_ms=_wall_ms(processes, opponent, is_tolerant),
         is_faster=ratio.low > 1 + margin,
         is_slower=ratio.high < 1 - margin,
     )
+
+
+def _wall_ms(processes: Sequence[Series], side: str, is_tolerant: bool) -> float | None:
+    """Wall time of a call beside its device time; None where the other is wall time itself."""
+    walls = [wall for series in processes for wall in series.walls(side, is_tolerant)]
+    return 1e3 * statistics.median(walls) if walls else None
 
 
 def interval(
@@ -131,7 +141,17 @@ def interval(
 ) -> Interval:
     """The opponent's time over the candidate's."""
     pairs = [series.pairs(opponent, side, is_tolerant) for series in processes]
-    return statistics.ratio_interval(pairs, between=BETWEEN if len(processes) == 1 else 0.0)
+    return statistics.ratio_interval(pairs, between=_between(processes, side, is_tolerant))
+
+
+def _between(processes: Sequence[Series], side: str, is_tolerant: bool) -> float:
+    """What differs between fresh processes, where one alone cannot show it."""
+    if len(processes) > 1:
+        return 0.0
+    (series,) = processes
+    if series.way is None:
+        return BETWEEN
+    return on_gpu.between(statistics.median(series.times(side, is_tolerant)))
 
 
 def _measure(
@@ -173,6 +193,8 @@ def _is_too_fast(session: Session, series: Series, limit: float, side: str = CAN
 def _is_doubtful(series: Series, opponents: Sequence[str]) -> bool:
     """Whether clocks, or the two kinds of blocks, disagree by more than is allowed."""
     seconds = _median(series)
+    if series.way is not None:
+        return on_gpu.late(series, seconds).is_too_much
     found = favour(series, seconds, opponents)
     return extra(series, seconds).is_too_much or (found is not None and found.is_too_much)
 
@@ -221,14 +243,16 @@ def disbelieved(
     seconds, pace = _median(series, side), session.pace
     if session.device.quiet and _is_too_fast(session, series, FLOOR_LIMIT, side):
         return _impossible(session, seconds)
-    if failure := wrong_turns(extra(series, seconds, side), seconds, is_second, pace):
-        return failure
-    if failure := wrong_kind(favour(series, seconds, opponents, side), is_second, pace):
-        return failure
-    if failure := wrong_cores(excess_cores(series, session.threads, side), session.threads):
-        return failure
-    clock = check_clock(worker, session.oracle.timed_cases()[0], seconds)
-    failure = wrong_batch(clock, seconds, pace)
+    case = session.oracle.timed_cases()[0]
+    if series.way is not None:
+        failure = on_gpu.disbelieved(worker, case, series, side, is_second, pace)
+    else:
+        failure = (
+            wrong_turns(extra(series, seconds, side), seconds, is_second, pace)
+            or wrong_kind(favour(series, seconds, opponents, side), is_second, pace)
+            or wrong_cores(excess_cores(series, session.threads, side), session.threads)
+            or wrong_batch(check_clock(worker, case, seconds), seconds, pace)
+        )
     return failure or (edited(worker) if series.is_outside else None)
 
 
@@ -259,6 +283,8 @@ def _notes(session: Session, series: Series, second: Series | None) -> tuple[str
             "faster than the roofline's floor at the measured peaks, within a factor of "
             f"{FLOOR_LIMIT}; measured twice"
         )
+    if CANDIDATE in series.on_walls:
+        notes.append(on_gpu.ON_WALLS)
     if is_tolerant([series], session.pace):
         notes.append("the machine was busy: disturbed repetitions were used")
     return tuple(notes)

@@ -1,10 +1,11 @@
 """Owns `Series`: the blocks of a timing, and what can be read off them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from evokernel.bench.disturbance import Disturbance
-from evokernel.bench.messages import Outcome, Turn
+from evokernel.bench.gpu.monitor import GpuDisturbance
+from evokernel.bench.messages import Outcome, Turn, Way
 from evokernel.bench.oracle import Case
 
 CANDIDATE = "candidate"
@@ -22,6 +23,12 @@ class Block:
     """Whether the repetition was left alone, by side."""
     turns: dict[str, Turn] = field(default_factory=dict)
     """What was seen from outside, by side; `IDLE` too where all of it was supplied from there."""
+    walls: dict[str, float] = field(default_factory=dict)
+    """On a GPU, by side: wall time of one call from launch to end; `seconds` is device time."""
+    late: dict[str, float] = field(default_factory=dict)
+    """On a GPU, by side: device time for which other streams went on after the call's own."""
+    signs: GpuDisturbance | None = None
+    """On a GPU: clocks, temperature and others meanwhile."""
 
     @property
     def is_watched(self) -> bool:
@@ -36,12 +43,16 @@ class Series:
     blocks: list[Block] = field(default_factory=list)
     outputs: dict[str, list[tuple[Case, Outcome]]] = field(default_factory=dict)
     """By candidate, outputs of timed repetitions with the case that says what is right."""
-    noise: Disturbance | None = None
-    """What the machine showed in the whole section."""
-    restless: Disturbance | None = None
+    noise: Disturbance | GpuDisturbance | None = None
+    """What the machine or the GPU showed in the whole section."""
+    restless: Disturbance | GpuDisturbance | None = None
     """What it showed when waiting for a quiet moment was given up."""
     is_outside: bool = True
-    """Inputs were written and outputs read from outside."""
+    """Inputs were written and outputs read from outside; on a GPU, workers can be read."""
+    way: Way | None = None
+    """How a GPU timed the calls; None for a processor."""
+    on_walls: set[str] = field(default_factory=set)
+    """Sides whose wall time counts, since nothing from outside shows their device time."""
 
     @property
     def counted(self) -> list[Block]:
@@ -69,6 +80,19 @@ class Series:
     def times(self, side: str = CANDIDATE, tolerant: bool = False) -> list[float]:
         """Times of one side, seconds per call."""
         return [block.seconds[side] for block in self.counted if tolerant or block.clean[side]]
+
+    def count_walls(self, side: str) -> None:
+        """Let the wall time of a side count instead of its device time."""
+        self.on_walls.add(side)
+        self.blocks = [
+            replace(block, seconds={**block.seconds, side: block.walls[side]})
+            for block in self.blocks
+        ]
+
+    def walls(self, side: str = CANDIDATE, tolerant: bool = False) -> list[float]:
+        """Wall times of one side, seconds per call; none for a processor, whose times they are."""
+        blocks = [block for block in self.blocks if side in block.walls]
+        return [block.walls[side] for block in blocks if tolerant or block.clean[side]]
 
     def dropped(self, side: str = CANDIDATE) -> int:
         """Disturbed repetitions of one side."""

@@ -10,52 +10,40 @@ between its turns is counted (see `turns`).
 
 from __future__ import annotations
 
-import itertools
 import random
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
 
-from evokernel.bench import disturbance, statistics
+from evokernel.bench import disturbance
 from evokernel.bench.disturbance import Signs
+from evokernel.bench.gpu.stage import GpuStage
 from evokernel.bench.messages import Faulted, Repetition, TimePlan, Turn, Variant
 from evokernel.bench.oracle import Case, Oracle
 from evokernel.bench.pace import Pace
 from evokernel.bench.pool import Worker
+from evokernel.bench.rounds import WINDOW_S, Rivals, Rounds, most_kept
 from evokernel.bench.series import CANDIDATE, IDLE, Block, Series
 from evokernel.bench.stage import Stage, Supply, calm
 from evokernel.bench.turns import Turns
 from evokernel.errors import WorkerError
-
-Rivals = Mapping[str, Sequence[str]]
-"""By candidate, the sides that it is compared with."""
 
 WAIT_SHARE, WAIT_S = 0.05, 3e-4
 """Waiting for a core that a repetition may show: share of its time, plus seconds. Values are made
 and caches flushed within the same request, so that their waits count as well."""
 SWITCHES, SWITCH_RATE = 2, 100.0
 """Involuntary switches that it may show, and more for each second."""
-WINDOW_S = 0.5
-"""Length of the windows in which foreign core time is judged; see the ticks in `disturbance`."""
 LEAST_WINDOW_S = 0.1
 """Shortest window, at a section's end, whose ticks say enough to be judged."""
 FOREIGN_CORES = 0.3
 STOLEN_SHARE = 0.05
-KNOWN, KEPT = 1 / 3, 3 / 4
-"""Share of the blocks on values whose results are known, and of the outputs of these that are kept.
-Such values come again: whoever remembers results gains in fewer blocks than move a median."""
-KEPT_BYTES, LEAST_KEPT = 64 << 20, 2
-"""Memory for kept outputs of one side, and how many are kept however large they are."""
-PATIENCE = 3
-"""Times the least number of blocks that is tried before a busy machine is given up."""
 
 
 def measure(
     sides: Mapping[str, Worker],
     oracle: Oracle,
     pace: Pace,
-    stage: Stage,
+    stage: Stage | GpuStage,
     rng: random.Random,
     rivals: Rivals | None = None,
 ) -> Series:
@@ -73,10 +61,14 @@ def measure(
         Faulted: A candidate failed.
         WorkerError: Another side failed.
     """
-    series = Series()
     if rivals is None:
         others = tuple(side for side in sides if side != CANDIDATE)
         rivals = {CANDIDATE: others} if CANDIDATE in sides else {}
+    if isinstance(stage, GpuStage):
+        from evokernel.bench.gpu import timing as on_gpu
+
+        return on_gpu.measure(sides, oracle, pace, stage, rng, rivals)
+    series = Series()
     if pace.quiet_s > 0:
         series.restless = disturbance.wait_for_quiet(pace.quiet_s)
     warm_up(sides, oracle, pace, rivals)
@@ -97,20 +89,8 @@ def warm_up(
         for case in oracle.timed_cases():
             variant = oracle.variant(f"warm/{case.draw}")
             plan = TimePlan(variants=(variant,), warmups=0 if case.draw else pace.warmups)
-            with _blamed(side, candidates):
+            with blamed(side, candidates):
                 worker.time(case.name, plan)
-
-
-def half_width(series: Series, rivals: Rivals, pace: Pace) -> float:
-    """Largest relative half width of the ratios' intervals so far; infinite with too few blocks."""
-    widest = 0.0
-    for side, opponent in ((side, other) for side, others in rivals.items() for other in others):
-        pairs = series.pairs(opponent, side, tolerant=not pace.is_strict)
-        if len(pairs) < pace.least:
-            return float("inf")
-        interval = statistics.ratio_interval([pairs], resamples=400)
-        widest = max(widest, (interval.high - interval.low) / (2 * interval.value))
-    return widest
 
 
 class _Section:
@@ -131,9 +111,9 @@ class _Section:
         self._pace = pace
         self._stage = stage
         self._supply = Supply(oracle, stage.is_reachable)
-        self._most_kept = _most_kept(oracle, pace)
-        self._held = self._forgotten = 0
-        self._draws = range(len(oracle.timed_cases()))
+        self._most_kept = most_kept(oracle, pace)
+        self._rounds = Rounds(oracle, pace, rng, rivals)
+        self._held = 0
         self._rng = rng
         self._rivals = rivals
 
@@ -142,7 +122,7 @@ class _Section:
         started = window = self._signs()
         fresh: list[Block] = []
         try:
-            for number in self._numbers(series):
+            for number in self._rounds.numbers(series):
                 fresh.append(self._block(series, number))
                 self._forget(series, fresh)
                 if time.monotonic() - window.clock >= WINDOW_S:
@@ -160,48 +140,13 @@ class _Section:
         held = sum(turns.is_held for turns in self._turns.values())
         if held > self._held:
             self._held = held
-            self._forgotten += len(series.blocks) + len(fresh)
+            self._rounds.forget(len(series.blocks) + len(fresh))
             series.blocks.clear()
             fresh.clear()
 
-    def _numbers(self, series: Series) -> Iterator[int]:
-        """Numbers of the blocks; ends when there is enough of them."""
-        pace = self._pace
-        deadline = time.monotonic() + pace.limit_s
-        last = deadline + max(pace.limit_s, 2 * WINDOW_S)
-        for number in itertools.count():
-            yield number
-            now, done = time.monotonic(), number + 1 - self._forgotten
-            if self._is_tight(series, done):
-                return
-            if now > deadline and self._clean(series) >= pace.least:
-                return
-            if now > deadline and not pace.is_strict and done >= pace.least:
-                return
-            if now > last and done >= PATIENCE * pace.least:
-                return
-
-    def _clean(self, series: Series) -> int:
-        """Clean blocks of the worst comparison, those of the open window not included."""
-        groups = [(side, *others) for side, others in self._rivals.items()]
-        return min(map(series.clean, groups or [()]))
-
-    def _is_tight(self, series: Series, number: int) -> bool:
-        if number % 8 or not any(self._rivals.values()):
-            return False
-        return half_width(series, self._rivals, self._pace) <= self._pace.tight
-
     def _block(self, series: Series, number: int) -> Block:
-        draw = self._rng.randrange(len(self._oracle.timed_cases()))
-        case = self._oracle.timed_cases()[draw]
-        checkable = self._rng.random() < KNOWN or self._must_keep(series, number)
-        if checkable:
-            case = self._rng.choice(self._oracle.checkable(draw))
-        variant = case.variant or self._oracle.variant(str(self._rng.getrandbits(62)))
-        if self._wants_new(series) and not checkable:
-            case, checkable = replace(case, variant=variant), True
-        variant = variant.model_copy(update={"slot": self._rng.randrange(1 << 16)})
-        wanted = checkable and (self._rng.random() < KEPT or self._must_keep(series, number))
+        drawn = self._rounds.draw(series, number)
+        case, variant = drawn.case, drawn.variant
         block = Block({}, {})
         is_watched = number % self._pace.watched == 0
         if is_watched:
@@ -211,9 +156,9 @@ class _Section:
             if side == IDLE:
                 block.turns[side] = self._stage.call()
                 continue
-            with _blamed(side, self._rivals):
+            with blamed(side, self._rivals):
                 self._repetition(block, side, case, variant, is_watched)
-                if wanted and side in self._rivals:
+                if drawn.is_kept and side in self._rivals:
                     self._keep(series, side, case, block.turns[side])
         return block
 
@@ -235,19 +180,6 @@ class _Section:
         # Threads that were stopped go on where it suits the system: that they wait for each other
         # is the doing of a side that does not rest by itself.
         block.clean[side] = _is_clean(turn.repetition, 0.0 if turns.is_held else waited)
-
-    def _wants_new(self, series: Series) -> bool:
-        """Whether an output of values that never come again is still to be kept, where it is cheap.
-
-        Who tells by values that return which calls are checked has to be right in the others too.
-        """
-        known = [case for draw in self._draws for case in self._oracle.checkable(draw)]
-        kept = [case for outputs in series.outputs.values() for case, _ in outputs]
-        return not self._oracle.is_large and all(case in known for case in kept)
-
-    def _must_keep(self, series: Series, number: int) -> bool:
-        """The last block that surely comes keeps what chance has not."""
-        return number >= self._pace.least - 1 and not series.outputs
 
     def _keep(self, series: Series, side: str, case: Case, turn: Turn) -> None:
         outputs = series.outputs.setdefault(side, [])
@@ -274,7 +206,7 @@ class _Section:
 
 
 @contextmanager
-def _blamed(side: str, candidates: Collection[str]) -> Iterator[None]:
+def blamed(side: str, candidates: Collection[str]) -> Iterator[None]:
     """Keep an opponent's failure from being taken for a candidate's."""
     try:
         yield
@@ -282,11 +214,6 @@ def _blamed(side: str, candidates: Collection[str]) -> Iterator[None]:
         if side in candidates:
             raise
         raise WorkerError(f"`{side}`, which it is timed against, failed: {error}") from error
-
-
-def _most_kept(oracle: Oracle, pace: Pace) -> int:
-    size = sum(oracle.expected(oracle.checkable(0)[0]).output_bytes)
-    return min(pace.kept, max(LEAST_KEPT, KEPT_BYTES // max(size, 1)))
 
 
 def _is_clean(repetition: Repetition, waited_s: float) -> bool:

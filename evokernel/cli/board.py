@@ -51,6 +51,8 @@ class Row(Frozen):
     reason: str = ""
     """Why it failed."""
     median_ms: float | None = None
+    wall_ms: float | None = None
+    """On a GPU, wall time beside the device time."""
     speedups: dict[str, float] = {}
     """By baseline."""
     is_best: bool = False
@@ -67,6 +69,7 @@ class Board:
         elapsed: Seconds of the run at the last event.
         setting: None until the run folder exists.
         baselines: Times to beat by name, milliseconds.
+        walls: On a GPU, wall times beside them.
         row: The attempt under way, or the one finished last.
         best: The best attempt so far.
         charged: Attempts that count against the budget.
@@ -81,6 +84,7 @@ class Board:
         self.elapsed = 0.0
         self.setting: Setting | None = None
         self.baselines: dict[str, float] = {}
+        self.walls: dict[str, float] = {}
         self.row: Row | None = None
         self.best: Row | None = None
         self.charged = 0
@@ -134,6 +138,7 @@ class Board:
                     change=change_of(attempt.proposal.changed, attempt.proposal.techniques, ""),
                     status=attempt.evaluation.status,
                     median_ms=attempt.median_ms,
+                    wall_ms=timing.wall_ms if timing else None,
                     speedups=speedups,
                     is_best=True,
                 )
@@ -143,6 +148,7 @@ class Board:
 
     def _baselines(self, event: Event) -> None:
         self.baselines = dict(event["median_ms"])
+        self.walls = dict(event.get("wall_ms", {}))
         self.phase = "choosing the first step"
 
     def _step(self, event: Event) -> None:
@@ -180,7 +186,8 @@ class Board:
 
     def _evaluated(self, event: Event) -> None:
         names = ("status", "reason", "median_ms", "speedups")
-        self._update(**{name: event[name] for name in names})
+        told = {name: event[name] for name in names}
+        self._update(**told, wall_ms=event.get("wall_ms"))  # older records have none
         self.phase = "learning from it"
 
     def _attempt(self, event: Event) -> None:

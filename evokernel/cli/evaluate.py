@@ -11,10 +11,10 @@ from evokernel.answers import Answer, answers, mebibytes, memory_in_words
 from evokernel.attempt import NO_TEXT, Candidate, source_of
 from evokernel.bench import Baseline
 from evokernel.cli import options
-from evokernel.cli.wording import counted, folded, milliseconds
+from evokernel.cli.wording import call_time, counted, folded
 from evokernel.config import BenchConfig
 from evokernel.errors import ConfigError
-from evokernel.evaluation import Contract, Evaluation, Outcome, Speedup, Status
+from evokernel.evaluation import Contract, Evaluation, Outcome, Speedup, Status, Timing
 from evokernel.frozen import Frozen
 from evokernel.record.entries import label_of
 from evokernel.task import Task
@@ -246,7 +246,11 @@ def _opponent(speedup: Speedup) -> str:
         answer = "faster"
     elif speedup.is_slower:
         answer = "slower"
-    return f"{answer}: {speedup.against} takes {milliseconds(speedup.opponent_ms)}"
+    return f"{answer}: {speedup.against} takes {_opponent_time(speedup)}"
+
+
+def _opponent_time(speedup: Speedup) -> str:
+    return call_time(speedup.opponent_ms, speedup.opponent_wall_ms)
 
 
 def _time(evaluation: Evaluation) -> list[tuple[str, str]]:
@@ -254,9 +258,9 @@ def _time(evaluation: Evaluation) -> list[tuple[str, str]]:
     if timing is None:
         return []
     figure = (
-        f"{milliseconds(timing.median_ms)} a call, median of {timing.samples} "
+        f"{call_time(timing.median_ms, timing.wall_ms)} a call, median of {timing.samples} "
         f"({timing.dropped} disturbed ones dropped, spread {timing.spread:.1%}), "
-        f"{counted(timing.threads, 'thread')}, {timing.cache_state} caches"
+        f"{_manner(timing)}, {timing.cache_state} caches"
     )
     lines = [("time", figure)]
     lines += [("memory", text)] if (text := memory_in_words(timing)) else []
@@ -267,10 +271,18 @@ def _time(evaluation: Evaluation) -> list[tuple[str, str]]:
     return lines
 
 
+def _manner(timing: Timing) -> str:
+    """How it was timed."""
+    if timing.way is None:
+        return counted(timing.threads, "thread")
+    ways = {"single": "each by itself", "batch": "many in a row", "graph": "out of a CUDA graph"}
+    return ways[timing.way]
+
+
 def _baseline(baseline: Baseline) -> str:
     memory = "" if baseline.peak_bytes is None else f", {mebibytes(baseline.peak_bytes)} extra"
     return (
-        f"{baseline.name} {milliseconds(baseline.median_ms)}{memory} (prepared in "
+        f"{baseline.name} {call_time(baseline.median_ms, baseline.wall_ms)}{memory} (prepared in "
         f"{baseline.seconds:.1f} s)"
     )
 

@@ -12,7 +12,7 @@ from rich.text import Text
 
 from evokernel.cli.board import Board, Row
 from evokernel.cli.progress import baselines, headline, verdict
-from evokernel.cli.wording import counted, duration, milliseconds, times
+from evokernel.cli.wording import call_time, counted, duration, milliseconds, times
 from evokernel.record import Event
 
 REFRESHES_PER_S = 1
@@ -70,7 +70,7 @@ class LiveView:
         setting, best = self._board.setting, self._board.best
         found = self._began(event)
         if self._board.baselines:
-            found.append(Text(baselines(self._board.baselines)))
+            found.append(Text(baselines(self._board)))
         if setting is not None:
             said = f"resumed after {counted(setting.done, 'attempt')}"
             found.append(Text(said + (f", the best: {verdict(best)}" if best else "")))
@@ -83,7 +83,7 @@ class LiveView:
         return [Text(str(event["text"]), "yellow")]
 
     def _baselines(self, event: Event) -> list[RenderableType]:
-        return [Text(baselines(self._board.baselines))]
+        return [Text(baselines(self._board))]
 
     def _skipped(self, event: Event) -> list[RenderableType]:
         return [_remark(event["number"], f"nothing new for: {event['why']}", "dim")]
@@ -101,10 +101,15 @@ class LiveView:
         width = self._console.width
         if width < NARROW:
             return [_narrow(row)]
-        found: list[RenderableType] = [] if self._has_columns else [_columns(width)]
+        is_gpu = self._board.setting is not None and self._board.setting.backend != "cpp"
+        found: list[RenderableType] = [] if self._has_columns else [_columns(width, is_gpu)]
         self._has_columns = True
         failure = _failure(row)
-        return [*found, _wide(row, width), *([Padding(failure, (0, 0, 0, 14))] if failure else ())]
+        return [
+            *found,
+            _wide(row, width, is_gpu),
+            *([Padding(failure, (0, 0, 0, 14))] if failure else ()),
+        ]
 
     def _promoted(self, event: Event) -> list[RenderableType]:
         said = f"{event['hold']} of {counted(event['claims'], 'result')} held"
@@ -149,33 +154,37 @@ def _remark(number: object, text: str, style: str) -> Table:
     return table
 
 
-def _columns(width: int) -> Table:
-    table = _grid(width)
-    head = ("", "stage", "technique", "median", "eager", "compile", "")
+def _columns(width: int, is_gpu: bool) -> Table:
+    table = _grid(width, is_gpu)
+    median = ("device", "wall") if is_gpu else ("median",)
+    head = ("", "stage", "technique", *median, "eager", "compile", "")
     table.add_row(*(Text(title, "dim") for title in head))
     return table
 
 
-def _wide(row: Row, width: int) -> Table:
+def _wide(row: Row, width: int, is_gpu: bool) -> Table:
     style = "bold green" if row.is_best else ""
-    table = _grid(width)
+    table = _grid(width, is_gpu)
+    wall = milliseconds(row.wall_ms) if row.wall_ms is not None else ""
     table.add_row(
         Text(str(row.number), style),
         Text(row.stage, style),
         Text(row.change, style),
         Text(milliseconds(row.median_ms) if row.median_ms is not None else "failed", style),
+        *([Text(wall, style)] if is_gpu else ()),
         *(Text(_speedup(row, name), style) for name in ("eager", "compile")),
         Text("best" if row.is_best else "", style),
     )
     return table
 
 
-def _grid(width: int) -> Table:
+def _grid(width: int, is_gpu: bool) -> Table:
     table = Table.grid(padding=(0, 2, 0, 0))
     table.add_column(width=4, justify="right")
     table.add_column(width=6)
-    table.add_column(width=max(16, min(100, width - 52)))
-    for size in (11, 7, 7):
+    sizes = (11, 11, 7, 7) if is_gpu else (11, 7, 7)
+    table.add_column(width=max(16, min(100, width - 27 - sum(sizes))))
+    for size in sizes:
         table.add_column(width=size, justify="right", no_wrap=True)
     table.add_column(width=4)
     return table
@@ -204,4 +213,4 @@ def _speedup(row: Row, name: str) -> str:
 
 def _numbers(row: Row) -> str:
     speedups = (f"{times(ratio)} {name}" for name, ratio in row.speedups.items())
-    return ", ".join((milliseconds(row.median_ms or 0.0), *speedups))
+    return ", ".join((call_time(row.median_ms or 0.0, row.wall_ms), *speedups))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Protocol
 
 from evokernel.cli.board import Board, Row, Setting
-from evokernel.cli.wording import counted, milliseconds, times
+from evokernel.cli.wording import call_time, counted, times
 from evokernel.record import Event
 from evokernel.record.spending import dollars
 
@@ -99,10 +99,9 @@ class PlainView:
         if setting is None:
             return ()
         so_far = f"{counted(setting.done, 'attempt')} so far"
-        times_ms = self._board.baselines
         return (
             *headline(setting),
-            *([baselines(times_ms)] if times_ms else ()),
+            *([baselines(self._board)] if self._board.baselines else ()),
             f"{so_far}, the best: {verdict(best)}" if best else so_far,
         )
 
@@ -113,7 +112,7 @@ class PlainView:
         return (str(event["text"]),)
 
     def _baselines(self, event: Event) -> tuple[str, ...]:
-        return (baselines(self._board.baselines),)
+        return (baselines(self._board),)
 
     def _skipped(self, event: Event) -> tuple[str, ...]:
         return (f"step {event['number']}: nothing new for: {event['why']}",)
@@ -172,9 +171,11 @@ def headline(setting: Setting) -> tuple[str, ...]:
     )
 
 
-def baselines(times_ms: dict[str, float]) -> str:
+def baselines(board: Board) -> str:
     """The times to beat in one line."""
-    return "to beat: " + ", ".join(f"{n} {milliseconds(ms)}" for n, ms in times_ms.items())
+    return "to beat: " + ", ".join(
+        f"{name} {call_time(ms, board.walls.get(name))}" for name, ms in board.baselines.items()
+    )
 
 
 def verdict(row: Row) -> str:
@@ -183,6 +184,6 @@ def verdict(row: Row) -> str:
         said = f"{row.status}: {row.reason}" if row.reason else row.status
     else:
         speedups = (f"{times(ratio)} {name}" for name, ratio in row.speedups.items())
-        said = ", ".join((milliseconds(row.median_ms), *speedups))
+        said = ", ".join((call_time(row.median_ms, row.wall_ms), *speedups))
     again = f" (the same source as attempt {row.repeats})" if row.repeats else ""
     return said + again + (", new best" if row.is_best else "")

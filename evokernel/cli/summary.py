@@ -8,7 +8,14 @@ from rich.text import Text
 from evokernel.answers import BASELINES
 from evokernel.attempt import Attempt
 from evokernel.cli.board import change_of
-from evokernel.cli.wording import counted, duration, folded, milliseconds, times, with_interval
+from evokernel.cli.wording import (
+    call_time,
+    counted,
+    duration,
+    folded,
+    times,
+    with_interval,
+)
 from evokernel.record import RunRecord
 from evokernel.record.outcome import FASTER, SAME, SLOWER, Outcome
 from evokernel.record.spending import spending
@@ -108,7 +115,7 @@ class Summary:
             ratio = self._found.ratio(name)
             if ratio is None or first is None:
                 continue
-            opponent = f"which takes {milliseconds(first.opponent_ms)}"
+            opponent = f"which takes {call_time(first.opponent_ms, first.opponent_wall_ms)}"
             line = f"{with_interval(ratio)} as fast as {BASELINES[name]}, {opponent}"
             if second is not None and second.ratio is not None:
                 again = "confirmed" if self._found.verdict(ratio) == FASTER else "measured again"
@@ -126,7 +133,8 @@ class Summary:
         timing, profile = self._best.evaluation.timing, self._best.evaluation.profile
         if timing is None:
             return []
-        found = [("time", f"{milliseconds(timing.median_ms)} a call, {_samples(timing.samples)}")]
+        time = call_time(timing.median_ms, timing.wall_ms)
+        found = [("time", f"{time} a call, {_samples(timing.samples)}")]
         share = profile.roofline_share if profile else None
         share = timing.roofline_share if share is None else share
         if share is not None:
@@ -157,7 +165,8 @@ class Summary:
         change = change_of(proposal.changed, proposal.techniques, proposal.rationale)
         if attempt.median_ms is None:
             return f"{proposal.stage}: {change}: {attempt.evaluation.status}"
-        said = f"{proposal.stage}: {change}: {milliseconds(attempt.median_ms)}"
+        wall_ms = attempt.evaluation.timing.wall_ms if attempt.evaluation.timing else None
+        said = f"{proposal.stage}: {change}: {call_time(attempt.median_ms, wall_ms)}"
         if parent is None:
             return said
         if parent.median_ms is None:

@@ -8,7 +8,7 @@ import typer
 
 from evokernel.answers import memory_in_words
 from evokernel.cli import memory_place, options, runs
-from evokernel.cli.wording import counted, milliseconds, with_interval
+from evokernel.cli.wording import call_time, counted, with_interval
 
 if TYPE_CHECKING:
     from evokernel.verify import Comparison, Verification
@@ -116,7 +116,8 @@ def _lines(found: "Verification") -> list[tuple[str, str]]:
     for number, comparison in enumerate(found.comparisons):
         lines.append(("" if number else "speedup", _comparison(comparison)))
     if now.timing is not None:
-        time = f"{milliseconds(now.timing.median_ms)} a call in {now.timing.processes} processes"
+        time = f"{call_time(now.timing.median_ms, now.timing.wall_ms)} a call in "
+        time += f"{now.timing.processes} processes"
         lines += [("", "in brackets: 95 % interval"), ("time", time)]
         lines += [("memory", text)] if (text := memory_in_words(now.timing)) else []
     for check in found.door:

@@ -3,9 +3,9 @@
 import re
 import textwrap
 
-from evokernel.wording import counted, duration, milliseconds, times, with_interval
+from evokernel.wording import call_time, counted, duration, milliseconds, times, with_interval
 
-__all__ = ["counted", "duration", "folded", "milliseconds", "times", "with_interval"]
+__all__ = ["call_time", "counted", "duration", "folded", "milliseconds", "times", "with_interval"]
 
 
 def folded(text: str, width: int | None, indent: int = 0, first: str = "") -> str:

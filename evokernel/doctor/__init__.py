@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from evokernel.doctor import cuda, machine, software, storage
+from evokernel.doctor import cuda, gpu, machine, nsight, software, storage
 from evokernel.doctor.finding import Finding, Settings, State, in_one_line
-from evokernel.doctor.gpu import gpu
 from evokernel.doctor.protections import protections
 
 __all__ = ["CHECKS", "Check", "Finding", "Settings", "State", "examine"]
@@ -40,9 +39,10 @@ CHECKS = {
     "counters": Check(machine.counters),
     "timing": Check(machine.timing),
     "lock": Check(machine.lock, is_required=True),
-    "gpu": Check(gpu),
+    "gpu": Check(gpu.gpu),
     "cuda": Check(cuda.cuda),
     "triton": Check(cuda.triton),
+    "nsight": Check(nsight.nsight),
     "keys": Check(software.keys),
     "extras": Check(software.extras),
 }

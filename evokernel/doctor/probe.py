@@ -43,6 +43,8 @@ class TorchFacts(Frozen):
     """Instruction set that its own kernels choose, e.g. `AVX512`."""
     cuda: str | None
     """CUDA version that it was built for; None is a build for processors only."""
+    archs: tuple[str, ...] = ()
+    """GPU architectures that it has kernels for."""
 
 
 class CompilerFacts(Frozen):
@@ -137,7 +139,16 @@ def _torch() -> TorchFacts:
         threads=torch.get_num_threads(),
         vectors=torch.backends.cpu.get_cpu_capability(),
         cuda=torch.version.cuda,
+        archs=_archs(),
     )
+
+
+def _archs() -> tuple[str, ...]:
+    """Asked of the build, not of a device."""
+    import torch
+
+    told: Callable[[], str | None] | None = getattr(torch._C, "_cuda_getArchFlags", None)
+    return tuple((told() or "").split()) if told else ()
 
 
 _KERNEL = """

@@ -8,7 +8,7 @@ from evokernel.evaluation import Evaluation, Interval
 from evokernel.frozen import Frozen
 from evokernel.record.outcome import Outcome
 from evokernel.task import Task, TaskOptions
-from evokernel.wording import milliseconds, with_interval
+from evokernel.wording import call_time, with_interval
 
 
 class Claim(Frozen):
@@ -50,7 +50,9 @@ class Claims(Frozen):
     contract: Literal["own_kernels_only", "library_allowed"] = "library_allowed"
     """Who was allowed to compute."""
     median_ms: float | None
-    """Median time of one call, milliseconds."""
+    """Median time of one call, milliseconds; on a GPU device time."""
+    wall_ms: float | None = None
+    """On a GPU, its wall time from launch to end."""
     speedups: dict[str, Claim]
     """By baseline."""
     margin: float = 0.01
@@ -70,9 +72,10 @@ class Claims(Frozen):
             for name, claim in self.speedups.items()
         )
         said += f" {self.label[:1].upper()}{self.label[1:]}." if self.label else ""
+        time = call_time(self.median_ms, self.wall_ms)
         return (
             f"{said} Measured on {self.processor or self.device} with torch {self.torch}: "
-            f"{milliseconds(self.median_ms)} a call, {ratios}; in brackets 95 % intervals."
+            f"{time} a call, {ratios}; in brackets 95 % intervals."
         )
 
 
@@ -125,6 +128,7 @@ def claims_of_evaluation(
         measurement=evaluation.measurement,
         contract=evaluation.contract.policy if evaluation.contract else "library_allowed",
         median_ms=timing.median_ms if timing else None,
+        wall_ms=timing.wall_ms if timing else None,
         speedups={
             s.against: Claim(ratio=s.ratio, processes=timing.processes if timing else 1)
             for s in (timing.speedups if timing else ())

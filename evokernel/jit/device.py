@@ -1,7 +1,7 @@
 """Owns this process's view of GPUs: which can be used, through CuPy, and why none can."""
 
 from functools import cache
-from typing import Any
+from pathlib import Path
 
 from evokernel.compilers import architecture
 from evokernel.errors import DeviceMissing
@@ -39,6 +39,8 @@ def missing() -> str:
     try:
         import cupy
     except ImportError as error:
+        if not any(Path("/dev").glob("nvidia[0-9]*")) and not Path("/dev/dxg").exists():
+            return f"no GPU is here; {_CPP}"
         return (
             f"CuPy, which loads CUDA kernels, cannot be imported ({error}); install the extra "
             "`cuda` (`pip install 'evokernel-agent[cuda]'`)"
@@ -46,7 +48,8 @@ def missing() -> str:
     try:
         count = cupy.cuda.runtime.getDeviceCount()
     except cupy.cuda.runtime.CUDARuntimeError as error:
-        return _why(error.status, cupy.cuda.runtime)
+        runtime = cupy.cuda.runtime
+        return refusal(error.status, runtime.driverGetVersion(), runtime.runtimeGetVersion())
     return "" if count else f"no GPU is here; {_CPP}"
 
 
@@ -130,10 +133,15 @@ def function(module: int, name: str) -> int:
     return int(driver.moduleGetFunction(module, name))
 
 
-def _why(status: int, runtime: Any) -> str:
-    knows = runtime.driverGetVersion()
+def refusal(status: int, knows: int, needs: int) -> str:
+    """What an error of CUDA's runtime means before any GPU could be used, and what to do.
+
+    Args:
+        status: Its number.
+        knows: CUDA version that the driver knows, e.g. 12080; 0 where there is no driver.
+        needs: CUDA version that CuPy was built for.
+    """
     if status == OLD_DRIVER and knows:
-        needs = runtime.runtimeGetVersion()
         return (
             f"the NVIDIA driver knows CUDA {knows // 1000}.{knows % 1000 // 10}, and CuPy needs "
             f"{needs // 1000}.{needs % 1000 // 10}; install a newer driver, or the CuPy for the "

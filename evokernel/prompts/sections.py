@@ -9,7 +9,7 @@ from evokernel.memory.experience import Experience
 from evokernel.opgraph import Argument, Node, OpGraph, Ref, TensorSpec
 from evokernel.prompts.limits import Limits, cut, fenced, line, listed
 from evokernel.prompts.situation import Situation, TechniqueNote
-from evokernel.wording import milliseconds, times, with_interval
+from evokernel.wording import call_time, milliseconds, times, with_interval
 
 
 def task(situation: Situation, limits: Limits) -> str:
@@ -206,10 +206,10 @@ def _attempt(attempt: Attempt, before_ms: float | None, limits: Limits) -> str:
 def _figures(evaluation: Evaluation) -> list[str]:
     told: list[str] = []
     if timing := evaluation.timing:
-        told.append(f"Right, and takes {milliseconds(timing.median_ms)} a call.")
+        told.append(f"Right, and takes {call_time(timing.median_ms, timing.wall_ms)} a call.")
         told += [
             f"{with_interval(s.ratio)} as fast as {_NAMES.get(s.against, s.against)} "
-            f"({milliseconds(s.opponent_ms)})."
+            f"({call_time(s.opponent_ms, s.opponent_wall_ms)})."
             for s in timing.speedups
         ]
         told += [f"Note: {note.rstrip('.')}." for note in timing.notes]

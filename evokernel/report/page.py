@@ -4,11 +4,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from evokernel.answers import BASELINES, answers, memory_in_words
-from evokernel.evaluation import Interval
+from evokernel.evaluation import Interval, Timing
 from evokernel.record.spending import spending
-from evokernel.report.story import Story
+from evokernel.report.story import Row, Story
 from evokernel.report.weak import weaknesses
-from evokernel.wording import counted, duration, milliseconds, times, with_interval
+from evokernel.wording import call_time, counted, duration, milliseconds, times, with_interval
 
 
 def page(story: Story, plots: tuple[str, ...]) -> str:
@@ -83,12 +83,12 @@ def _result(story: Story) -> list[str]:
         again = look is not None and look.ratio is not None
         processes = f"{look.processes} fresh processes" if look and again else "one process"
         was = times(first.ratio.value) if again else ""
-        opponent = milliseconds(first.opponent_ms)
+        opponent = call_time(first.opponent_ms, first.opponent_wall_ms)
         verdict = story.outcome.verdict(ratio).removesuffix(" than")
         rows.append((known, with_interval(ratio), verdict, processes, was, opponent))
     head = ("against", "times as fast", "so it is", "measured in", "first measurement", "takes")
     facts = [
-        ("time", f"{milliseconds(timing.median_ms)} a call, {_samples(timing.samples)}"),
+        ("time", f"{_call(timing)} a call, {_samples(timing.samples)}"),
         *_roofline(story),
         *_memory_of_a_call(story),
         *_tuned(story),
@@ -139,6 +139,7 @@ def _tuned(story: Story) -> Iterator[tuple[str, str]]:
 
 def _history(story: Story) -> list[str]:
     rows = []
+    is_gpu = _is_gpu(story)
     for attempt, parent in story.outcome.descent():
         row = story.row(attempt.number)
         gain = ""
@@ -148,13 +149,15 @@ def _history(story: Story) -> list[str]:
             about = f"about {times(estimated)} (by way of eager)" if estimated else ""
             gain = with_interval(measured) if measured else about
         origin = str(parent.number) if parent else "nothing"
-        cells = (str(row.number), origin, row.change, _time(row.median_ms), gain)
+        cells = (str(row.number), origin, row.change, *_times(row, is_gpu), gain)
         rows.append((*cells, ", ".join(attempt.proposal.techniques)))
-    head = ("attempt", "made from", "change", "time", "times as fast as that", "techniques")
+    head = ("attempt", "made from", "change", *_time_heads(is_gpu), "times as fast as that")
+    head = (*head, "techniques")
     return ["## How the best came about", _table(head, rows)] if rows else []
 
 
 def _attempts(story: Story) -> list[str]:
+    is_gpu = _is_gpu(story)
     rows = [
         (
             f"**{row.number}**" if row.is_best else str(row.number),
@@ -162,7 +165,7 @@ def _attempts(story: Story) -> list[str]:
             ", ".join(map(str, row.parents)) or "-",
             f"as attempt {row.repeats}" if row.repeats else row.change,
             "not confirmed" if row.is_refuted else row.status.value,
-            _time(row.median_ms),
+            *_times(row, is_gpu),
             _ratio(row.ratio, row.processes),
             _ratio(row.compile, 1) if row.compile else "",
             " ".join(_MARKS[a.verdict] for a in row.answers),
@@ -170,7 +173,8 @@ def _attempts(story: Story) -> list[str]:
         )
         for row in story.rows
     ]
-    head = ("attempt", "stage", "from", "change", "status", "time", "over eager", "over compile")
+    head = ("attempt", "stage", "from", "change", "status", *_time_heads(is_gpu))
+    head = (*head, "over eager", "over compile")
     if not rows:
         return ["## Attempts", "None is finished yet."]
     legend = (
@@ -261,6 +265,23 @@ def _facts(story: Story) -> str:
     for name, median in story.baselines.items():
         facts[f"baseline {BASELINES.get(name, name)}"] = milliseconds(median)
     return _table(("what", "value"), facts.items())
+
+
+def _is_gpu(story: Story) -> bool:
+    """Whether device times were taken, and wall times beside them."""
+    return any(row.wall_ms is not None for row in story.rows)
+
+
+def _time_heads(is_gpu: bool) -> tuple[str, ...]:
+    return ("device time", "wall time") if is_gpu else ("time",)
+
+
+def _times(row: Row, is_gpu: bool) -> tuple[str, ...]:
+    return (_time(row.median_ms), _time(row.wall_ms)) if is_gpu else (_time(row.median_ms),)
+
+
+def _call(timing: Timing) -> str:
+    return call_time(timing.median_ms, timing.wall_ms)
 
 
 def _time(median_ms: float | None) -> str:

@@ -26,6 +26,9 @@ class Row(Frozen):
     answers: tuple[Answer, ...]
     """All five."""
     median_ms: float | None
+    """Median time of a call; on a GPU device time."""
+    wall_ms: float | None
+    """On a GPU, its wall time beside it."""
     ratio: Interval | None
     """Times faster than eager: from fresh processes where it was measured again."""
     processes: int
@@ -144,6 +147,7 @@ class Story:
             reason=evaluation.reason,
             answers=answers(evaluation),
             median_ms=attempt.median_ms,
+            wall_ms=evaluation.timing.wall_ms if evaluation.timing else None,
             ratio=self.outcome.ratio("eager", attempt),
             processes=again.processes if again else int(first is not None),
             first=first.ratio if first else None,

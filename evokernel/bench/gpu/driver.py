@@ -30,6 +30,7 @@ _SIGNATURES: dict[str, tuple[Any, ...]] = {
     "cuCtxSynchronize": (),
     "cuCtxResetPersistingL2Cache": (),
     "cuCtxGetLimit": (c_void_p, c_int),
+    "cuCtxSetLimit": (c_int, c_size_t),
     "cuEventCreate": (c_void_p, c_int),
     "cuEventRecord": (c_void_p, c_void_p),
     "cuEventRecordWithFlags": (c_void_p, c_void_p, c_int),
@@ -105,6 +106,10 @@ class Driver:
     def forget_persisting(self) -> None:
         """Let no line of the L2 cache outlive others any more."""
         self._ask("cuCtxResetPersistingL2Cache")
+
+    def forbid_persisting(self) -> None:
+        """Set nothing of the L2 cache aside for lines that outlive others, until somebody does."""
+        self._ask("cuCtxSetLimit", _PERSISTING_L2, 0)
 
     @property
     def persisting_bytes(self) -> int:

@@ -113,7 +113,7 @@ class GpuFacts(Roofline):
 
 
 def gpu_facts(cache: Path, index: int, compiler: Compiler, say: Say = silent) -> GpuFacts:
-    """The facts of a GPU, from the cache folder or measured now (3 to 4 seconds).
+    """The facts of a GPU, from the cache folder or measured now (about five seconds).
 
     Args:
         cache: Folder that keeps them.

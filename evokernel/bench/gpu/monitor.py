@@ -34,9 +34,9 @@ REASONS = {
 }
 """Bits of NVML's clock event reasons."""
 HELD_BACK = 0x8 | 0x20 | 0x40 | 0x80
-SLOWER = 0.97
-"""Share of a section's median clock below which a block counts as slowed down. The clock moves in
-steps of 15 MHz, under 1 % of it."""
+SLOWER = 0.9
+"""Share of a section's median clock below which a block counts as slowed down. Under a power limit
+the clock moves by a few percent all the time, for all sides of a block alike."""
 FOREIGN_PERCENT = 1
 """Use of the multiprocessors by another process that counts."""
 
