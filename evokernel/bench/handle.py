@@ -242,6 +242,15 @@ class Worker:
         """The same with a call that does nothing: what to subtract."""
         return self._ask_timed("null", {"calls": calls}, calls, deadline_s)
 
+    def replay(self, name: str, calls: int, deadline_s: float | None = None) -> Batch | None:
+        """The same out of a graph, on a GPU; None where the calls cannot be captured."""
+        message = {"do": "replay", "name": self._known(name), "calls": calls, "slot": 0}
+        deadline_s = self._deadline("replay", deadline_s)
+        start = time.perf_counter()
+        reply, _ = self._contact.call("replay", message, (), deadline_s)
+        wall_s = time.perf_counter() - start
+        return Batch(wall_s=wall_s, calls=calls) if reply.get("way") == "graph" else None
+
     def probe(self, name: str, calls: int, threads: int, deadline_s: float | None = None) -> Probe:
         """`calls` forwards with so many threads and warm caches, launches of own kernels noted."""
         message = {"name": self._known(name), "calls": calls, "threads": threads}
