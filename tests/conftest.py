@@ -19,9 +19,10 @@ QUIET = {
 }
 
 LONGEST = (
-    *("cli_run", "command_line_runs", "profile", "timing", "evaluate", "processes", "contract"),
-    *("templates", "contractions", "sandbox", "tuning", "export", "verify", "time_integrity"),
-    *("planted_faults", "correctness", "task_doctor", "triton", "cuda", "selftest", "expressions"),
+    *("command_line_runs", "evaluate", "cli_run", "contract", "profile", "processes", "templates"),
+    *("contractions", "forgeries", "sandbox", "outcomes", "tuning", "export", "verify", "timing"),
+    *("expressions", "time_integrity", "planted_faults", "task_doctor", "triton", "cuda"),
+    *("correctness", "selftest"),
 )
 """Files that take longest; they come first, so that no core waits for the last of them."""
 
