@@ -10,6 +10,7 @@ from evokernel.opgraph import OpGraph
 from evokernel.proposers.templates.choices import Plan, Space
 from evokernel.proposers.templates.contraction import Pipeline
 from evokernel.proposers.templates.cpp import Cpp
+from evokernel.proposers.templates.cuda import Cuda
 from evokernel.proposers.templates.expressions import Program
 from evokernel.task import Task
 
@@ -42,5 +43,5 @@ class Language(Protocol):
         ...
 
 
-LANGUAGES: Mapping[Backend, Language] = {"cpp": Cpp()}
+LANGUAGES: Mapping[Backend, Language] = {"cpp": Cpp(), "cuda": Cuda()}
 """The writer of each backend that templates can write."""

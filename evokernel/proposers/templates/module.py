@@ -72,7 +72,7 @@ def write_module(
         Unsupported: an input is nested in a way that the graph does not tell.
     """
     reference = Reference(source=task.source)
-    fixed = _fixed_arguments(task, graph, reference)
+    fixed = fixed_arguments(task, graph, reference)
     call = _Call(reference=reference, graph=graph, program=program, kernel=kernel, fixed=fixed)
     return _TEXT.format(
         **{name.lower(): reference.free(name) for name in ("CPP_SOURCE", "kernels", "operand")},
@@ -94,8 +94,12 @@ def _imports(model: str) -> str:
     return own if has_torch else f"import torch\n\n{own}"
 
 
-def _fixed_arguments(task: Task, graph: OpGraph, reference: Reference) -> dict[str, str]:
-    """Arguments that are no tensors: the graph was captured with their values."""
+def fixed_arguments(task: Task, graph: OpGraph, reference: Reference) -> dict[str, str]:
+    """Arguments that are no tensors: the graph was captured with their values.
+
+    Raises:
+        Unsupported: `forward` takes tensors inside of a list or dictionary.
+    """
     seen = {int(node.op) for node in graph.inputs}
     if seen == set(range(len(reference.names))):
         return {}
@@ -109,13 +113,12 @@ def _fixed_arguments(task: Task, graph: OpGraph, reference: Reference) -> dict[s
     }
 
 
-class _Call(Frozen):
-    """The body of `forward`."""
+class Call(Frozen):
+    """The body of `forward` as far as it is the same for every backend."""
 
     reference: Reference
     graph: OpGraph
     program: Program | Pipeline
-    kernel: Kernel
     fixed: dict[str, str]
     """Arguments that are no tensors, with the only value that the kernel is for."""
 
@@ -130,40 +133,53 @@ class _Call(Frozen):
         return ", ".join(parts) or "its parameters as they are"
 
     @property
-    def statements(self) -> list[str]:
-        """Checks, outputs, the call, the result."""
+    def checks(self) -> list[str]:
+        """Statements that refuse other arguments than the verified ones, and name the rest."""
         lines: list[str] = []
         for name, value in self.fixed.items():
             lines.append(f"if {name} != {value}:")
             lines.append(f'    raise ValueError(f"`{name}` must be {value}; got {{{name}!r}}")')
         if self._free:
             lines.append(f"{self._rows} = {self._input(self._free[0])}.shape[0]")
-        names = [self.reference.free(f"{source.name}_") for source in self.program.sources]
         operand = self.reference.free("operand")
-        for source, name in zip(self.program.sources, names, strict=True):
+        for source, name in zip(self.program.sources, self.operands, strict=True):
             shape, dtype = self._shape_text(source, self._rows), f"torch.{source.dtype}"
             place = self._place(source)
             lines.append(
                 f'{name} = {operand}("{source.key if source.kind != "input" else place}", '
                 f"{place}, {shape}, {dtype})"
             )
-        results = [self.reference.free(f"{output.name}_") for output in self.program.outputs]
-        for output, name in zip(self.program.outputs, results, strict=True):
-            shape = _tuple_text(output.shape, self._rows if self._free else None)
-            lines.append(f"{name} = torch.empty({shape}, dtype=torch.{output.dtype})")
-        arguments = ", ".join([*names, *results, *self._sizes()])
-        kernels = self.reference.free("kernels")
-        lines.append(f"{kernels}.{self.kernel.function}({arguments})")
-        lines.append(f"return {self.reference.returned(results)}")
         return lines
 
-    def _sizes(self) -> list[str]:
-        counts = {"rows": self.program.domain.rows, "cols": self.program.domain.cols}
-        texts = {"threads": "torch.get_num_threads()"}
-        for name, count in counts.items():
-            each = count // self._first_size if self._free else count
-            texts[name] = str(count) if not self._free else _product(self._rows, each)
-        return [texts[size] for size in self.kernel.sizes]
+    def allocations(self, where: str = "") -> list[str]:
+        """Statements that make the outputs; `where` is a device as a keyword argument."""
+        lines = []
+        for output, name in zip(self.program.outputs, self.results, strict=True):
+            shape = _tuple_text(output.shape, self._rows if self._free else None)
+            device = f", {where}" if where else ""
+            lines.append(f"{name} = torch.empty({shape}, dtype=torch.{output.dtype}{device})")
+        return lines
+
+    @property
+    def operands(self) -> list[str]:
+        """Names of the checked tensors, in the order of the sources."""
+        return [self.reference.free(f"{source.name}_") for source in self.program.sources]
+
+    @property
+    def results(self) -> list[str]:
+        """Names of the outputs."""
+        return [self.reference.free(f"{output.name}_") for output in self.program.outputs]
+
+    @property
+    def rows(self) -> str:
+        """Name of the number of rows of the first dimension; empty where it is fixed."""
+        return self._rows if self._free else ""
+
+    def count(self, name: str) -> str:
+        """The program's `rows` or `cols` in Python."""
+        count = {"rows": self.program.domain.rows, "cols": self.program.domain.cols}[name]
+        each = count // self._first_size if self._free else count
+        return str(count) if not self._free else _product(self._rows, each)
 
     @property
     def _rows(self) -> str:
@@ -200,6 +216,28 @@ class _Call(Frozen):
         if place is None:
             raise Unsupported(f"`forward` takes its input {source.key} inside of a list")
         return place
+
+
+class _Call(Call):
+    """The body of `forward` around one C++ function."""
+
+    kernel: Kernel
+
+    @property
+    def statements(self) -> list[str]:
+        """Checks, outputs, the call, the result."""
+        arguments = ", ".join([*self.operands, *self.results, *self._sizes()])
+        kernels = self.reference.free("kernels")
+        return [
+            *self.checks,
+            *self.allocations(),
+            f"{kernels}.{self.kernel.function}({arguments})",
+            f"return {self.reference.returned(self.results)}",
+        ]
+
+    def _sizes(self) -> list[str]:
+        texts = {"threads": "torch.get_num_threads()"}
+        return [texts.get(size) or self.count(size) for size in self.kernel.sizes]
 
 
 def _tuple_text(shape: tuple[int, ...], first: str | None) -> str:

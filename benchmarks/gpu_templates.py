@@ -1,0 +1,283 @@
+"""Owns a quick look at the templates' GPU candidates: right, and how near to the copy bandwidth.
+
+Captures built-in tasks at their GPU sizes, writes the plain plan and some others of each, builds
+them on all cores, then runs each on the GPU: largest error beside eager's own (both against
+float64), and device times beside eager's. No run, no memory, no integrity checks: for those, see
+`evokernel run`. Usage: python benchmarks/gpu_templates.py --backend cuda --plans 3 [TASK ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import random
+import re
+import statistics
+import sys
+import tempfile
+import time
+import traceback
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from evokernel.compilers import KernelSource
+from evokernel.compilers.cuda import CudaCompiler
+from evokernel.opgraph import capture
+from evokernel.proposers.templates.expressions import Unsupported
+from evokernel.proposers.templates.template import Template
+from evokernel.task import Task
+
+ODD = {"ROWS": 1003, "TOKENS": 1003, "IMAGES": 7, "BATCH": 3, "COLUMNS": 1001, "WIDTH": 1000}
+"""Other sizes, for a second look at what is right; constants that a task does not have are left."""
+SKIPPED_WHEN_ODD = {"WIDTH"}
+
+
+class Written(NamedTuple):
+    """The candidates of one task in one precision."""
+
+    task: Task
+    precision: str
+    min_bytes: int
+    sources: list[tuple[str, str]]
+    """Plan and text."""
+    fault: str
+    is_odd: bool
+
+
+def with_precision(task: Task, precision: str) -> Task:
+    """The task, its inputs and parameters cast."""
+    options = task.options.model_copy(update={"precision": precision})
+    return task.model_copy(update={"options": options})
+
+
+def odd(task: Task) -> Task | None:
+    """The task with sizes that fit nothing; None where no constant is known."""
+    for name, value in ODD.items():
+        if re.search(rf"^{name} = ", task.source, re.MULTILINE) and name not in SKIPPED_WHEN_ODD:
+            return task.resized(**{name: value})
+    return None
+
+
+def write(job: tuple[str, str, str, int, int, str, bool]) -> Written:
+    """Capture, write and build, in a process of its own."""
+    name, precision, backend, plans, seed, cache, is_odd = job
+    task = with_precision(Task.load(name, "cuda"), precision)
+    task = (odd(task) or task) if is_odd else task
+    try:
+        graph = capture(task.program())
+        template = Template(task, graph, backend)  # type: ignore[arg-type]
+        dice = random.Random(f"{seed} {name} {precision}")
+        chosen = [template.space.plain()]
+        for _ in range(plans * 4):
+            wish = {c.name: dice.choice(c.values) for c in template.space.choices}
+            plan = template.space.settle(wish)
+            if plan not in chosen and len(chosen) <= plans:
+                chosen.append(plan)
+        sources = [(json.dumps(plan.choices), template.source(plan)) for plan in chosen]
+        if backend == "cuda":
+            for _, source in sources:
+                _build(source, cache)
+        return Written(task, precision, graph.min_bytes, sources, "", is_odd)
+    except Unsupported as reason:
+        return Written(task, precision, 0, [], f"unsupported: {reason}", is_odd)
+    except Exception:
+        return Written(task, precision, 0, [], traceback.format_exc()[-1500:], is_odd)
+
+
+def _build(source: str, cache: str) -> None:
+    found = re.search(r'= r"""\n(.*?)"""', source, re.DOTALL)
+    assert found
+    kernel = KernelSource(backend="cuda", source=f"\n{found[1]}", arch="sm_90a", name="kernel_0.cu")
+    CudaCompiler(Path(cache)).build(kernel)
+
+
+class Bench:
+    """Runs candidates on the GPU."""
+
+    def __init__(self, cache: str, repeats: int) -> None:
+        import torch
+
+        from evokernel import jit
+
+        self.torch = torch
+        self.repeats = repeats
+        jit.use_broker(CudaCompiler(Path(cache), arch="sm_90a").build)
+        big = torch.empty(2**28, device="cuda")
+        out = torch.empty_like(big)
+        self.copy = 2 * big.nbytes / self.seconds(lambda: out.copy_(big))
+
+    def seconds(self, call: Any) -> float:
+        """Median device time of a call."""
+        torch = self.torch
+        for _ in range(2):
+            call()
+        times = []
+        for _ in range(self.repeats):
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            call()
+            end.record()
+            end.synchronize()
+            times.append(start.elapsed_time(end) / 1e3)
+        return statistics.median(times)
+
+    def run(self, written: Written) -> list[str]:
+        """Lines about one task: right or wrong, times."""
+        torch = self.torch
+        program = written.task.program()
+        torch.backends.cuda.matmul.allow_tf32 = False
+        torch.backends.cudnn.allow_tf32 = False
+        with torch.device("cuda"):
+            inputs = program.make_inputs()
+            model = program.build()
+        inputs = [x.cuda() if isinstance(x, torch.Tensor) else x for x in inputs]
+        model = model.cuda()
+        expected = flat(self.exact(program, model, inputs))
+        with torch.no_grad():
+            eager = flat(model(*inputs))
+            own = [error(e, x) for e, x in zip(eager, expected, strict=True)]
+            base = self.seconds(lambda: model(*inputs))
+        best, lines, faults, times = "", [], [], []
+        for plan, source in written.sources:
+            try:
+                call = self.loaded(source, program, model)
+                got = flat(call(*inputs))
+                errors = [error(g, x) for g, x in zip(got, expected, strict=True)]
+                again = flat(call(*inputs))
+                same = all(
+                    torch.equal(a.nan_to_num(), b.nan_to_num())
+                    if a.is_floating_point()
+                    else torch.equal(a, b)
+                    for a, b in zip(got, again, strict=True)
+                )
+                floor = 4e-7 if written.precision == "fp32" else 4e-3
+                ratio = max(e / max(o, floor) for e, o in zip(errors, own, strict=True))
+                dtypes = [a.dtype for a in got] == [b.dtype for b in eager]
+                if ratio > 4 or ratio != ratio or not same or not dtypes:
+                    faults.append(f"  WRONG error x{ratio:.3g} repeats={same} {dtypes} {plan}")
+                seconds = self.seconds(partial(call, *inputs))
+                times.append((seconds, ratio, plan))
+            except Exception:
+                faults.append(f"  FAILED {plan}\n{traceback.format_exc()[-900:]}")
+        if times:
+            fastest = min(times)
+            share = [written.min_bytes / s / self.copy for s in (base, times[0][0], fastest[0])]
+            best = fastest[2] if fastest is not times[0] else "the draft"
+            shape = "odd " if written.is_odd else ""
+            lines.append(
+                f"{written.task.name:<22}{written.precision:<5}{shape}"
+                f"{written.min_bytes / 1e6:7.0f} MB  eager {base * 1e3:8.3f} {share[0]:4.0%}  "
+                f"draft {times[0][0] * 1e3:8.3f} {share[1]:4.0%}  best {fastest[0] * 1e3:8.3f} "
+                f"{share[2]:4.0%}  err x{max(t[1] for t in times):.2g}  {best}"
+            )
+        return [*lines, *faults]
+
+    def exact(self, program: Any, model: Any, inputs: list[Any]) -> Any:
+        """What the reference gives in float64."""
+        import copy
+
+        torch = self.torch
+        wide = copy.deepcopy(model).double()
+        with torch.no_grad():
+            return wide(
+                *[
+                    x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+                    for x in inputs
+                ]
+            )
+
+    def loaded(self, source: str, program: Any, model: Any) -> Any:
+        """The candidate's `forward` with the reference's parameters; candidates may be Triton."""
+        folder = Path(tempfile.mkdtemp())
+        path = folder / "candidate.py"
+        path.write_text(source)
+        import importlib.util
+
+        spec = importlib.util.spec_from_file_location("candidate", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        positional, named = program.init_inputs()
+        made = module.ModelNew(*positional, **named)
+        made.load_state_dict(model.state_dict())
+        dtype = next((p.dtype for p in model.parameters()), None)
+        made = made.cuda() if dtype is None else made.to("cuda", dtype)
+        for name, buffer in model.named_buffers():
+            made.get_buffer(name).data = buffer.data
+        made.train(model.training)
+
+        def call(*inputs: Any) -> Any:
+            with self.torch.no_grad():
+                return made(*inputs)
+
+        return call
+
+
+def flat(result: Any) -> list[Any]:
+    """The tensors of a result."""
+    if isinstance(result, dict):
+        return list(result.values())
+    return list(result) if isinstance(result, list | tuple) else [result]
+
+
+def error(got: Any, exact: Any) -> float:
+    """Largest distance relative to the largest number; places differ or not."""
+    if not got.is_floating_point():
+        return float((got != exact).double().mean())
+    difference = (got.double() - exact).abs().max()
+    return float(difference / exact.abs().max().clamp_min(1e-30))
+
+
+def main() -> None:
+    """Print one line per task, faults first."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("tasks", nargs="*", default=[])
+    parser.add_argument("--backend", default="cuda")
+    parser.add_argument("--precisions", default="fp32,bf16")
+    parser.add_argument("--plans", type=int, default=3)
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--processes", type=int, default=12)
+    parser.add_argument("--odd", action="store_true", help="odd sizes too")
+    parser.add_argument("--seconds", type=float, default=110, help="begin no task after this")
+    given = parser.parse_args()
+    began = time.monotonic()
+    cache = tempfile.mkdtemp()
+    names = given.tasks or list(Task.names())
+    jobs = [
+        (name, precision, given.backend, given.plans, given.seed, cache, is_odd)
+        for is_odd in ((False, True) if given.odd else (False,))
+        for name in names
+        for precision in given.precisions.split(",")
+    ]
+    lines, faults = [], []
+    with multiprocessing.get_context("spawn").Pool(given.processes) as pool:
+        made = pool.imap(write, jobs)
+        bench = None
+        for written in made:
+            if bench is None:
+                bench = Bench(cache, given.repeats)
+                print(f"copy {bench.copy / 1e12:.2f} TB/s", flush=True)
+            where = f"{written.task.name} {written.precision}"
+            if time.monotonic() - began > given.seconds:
+                faults.append(f"{where}: no time left")
+            elif written.fault:
+                faults.append(f"{where}: {written.fault}")
+            else:
+                try:
+                    found = bench.run(written)
+                    lines += [line for line in found if not line.startswith("  ")]
+                    faults += [f"{where}:{line}" for line in found if line.startswith("  ")]
+                except Exception:
+                    faults.append(f"{where}: {traceback.format_exc()[-900:]}")
+                bench.torch.cuda.empty_cache()
+    print("\n".join([*faults, *lines]))
+    print(f"{time.monotonic() - began:.0f} s")
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,34 @@
+"""Owns what we expect of each technique on a GPU before anything is measured."""
+
+from __future__ import annotations
+
+from evokernel.proposers.templates.contraction import Pipeline
+from evokernel.proposers.templates.expressions import Program
+
+_USUALLY = {
+    "vectorized-loads": 3.0,
+    "register-tiling": 2.0,
+    "tensor-cores": 3.0,
+    "asynchronous-copies": 1.5,
+    "row-caching": 2.0,
+    "online-softmax": 2.0,
+    "split-rows": 1.5,
+    "team-size": 1.0,
+    "loop-unrolling": 1.0,
+    "output-blocking": 1.0,
+    "nontemporal-stores": 0.8,
+    "streaming-loads": 0.8,
+    "persistent-grid": 0.7,
+    "block-size": 0.6,
+    "shorter-functions": 0.5,
+}
+"""What techniques gain as a rule (ours); the rest gains little."""
+
+
+def promise(technique: str, program: Program | Pipeline) -> float:
+    """How much a technique should help a program: 0 nothing, 1 a little, 3 a lot."""
+    expected = _USUALLY.get(technique, 0.5)
+    if technique == "shorter-functions" and not isinstance(program, Pipeline):
+        halves = {o.dtype for o in program.outputs} & {"float16", "bfloat16"}
+        return 1.5 if halves else expected
+    return expected
