@@ -294,7 +294,7 @@ def test_a_task_without_graph_and_other_backends_are_refused(softmax, proposer):
     with pytest.raises(NoTemplate, match="captured"):
         proposer.check(softmax[0], None, "cpp")
     with pytest.raises(NoTemplate, match="--backend cpp"):
-        proposer.check(*softmax, "cuda")
+        proposer.check(*softmax, "triton")
 
 
 def test_plans_are_read_back_and_nothing_else_is(softmax):

@@ -534,3 +534,67 @@ __device__ __forceinline__ void before(V (&value)[N], V& carry, Combine combine,
     carry = combine(carry, whole[i]);
   }
 }
+
+// section copy16: copy16
+// Sixteen bytes from global to shared memory, on the side; zeros where there is nothing to copy.
+__device__ __forceinline__ void copy16(void* to, const void* from, bool there) {
+  const unsigned int place = static_cast<unsigned int>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\n" ::"r"(place), "l"(from),
+               "r"(there ? 16 : 0));
+}
+
+// section copy4: copy4
+__device__ __forceinline__ void copy4(void* to, const void* from, bool there) {
+  const unsigned int place = static_cast<unsigned int>(__cvta_generic_to_shared(to));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;\n" ::"r"(place), "l"(from),
+               "r"(there ? 4 : 0));
+}
+
+// section commit: commit
+// Ends a group of copies.
+__device__ __forceinline__ void commit() { asm volatile("cp.async.commit_group;\n" ::); }
+
+// section wait: wait
+// Waits until at most LATEST groups are on their way.
+template <int LATEST> __device__ __forceinline__ void wait() {
+  asm volatile("cp.async.wait_group %0;\n" ::"n"(LATEST));
+}
+
+// section matrices: matrices
+// Four matrices of 8 x 8 halves; lane i gives the address of row i % 8 of matrix i / 8.
+__device__ __forceinline__ void matrices(unsigned int (&parts)[4], const void* row) {
+  const unsigned int place = static_cast<unsigned int>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+               : "=r"(parts[0]), "=r"(parts[1]), "=r"(parts[2]), "=r"(parts[3])
+               : "r"(place));
+}
+
+// section matrices_turned: matrices_turned
+// The same, each matrix transposed.
+__device__ __forceinline__ void matrices_turned(unsigned int (&parts)[4], const void* row) {
+  const unsigned int place = static_cast<unsigned int>(__cvta_generic_to_shared(row));
+  asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];\n"
+               : "=r"(parts[0]), "=r"(parts[1]), "=r"(parts[2]), "=r"(parts[3])
+               : "r"(place));
+}
+
+// section multiply_float16: multiply_float16
+// Adds the product of 16 x 16 and 16 x 8 halves to 16 x 8 sums.
+__device__ __forceinline__ void multiply_float16(float (&sum)[4], const unsigned int (&a)[4],
+                                                 unsigned int b0, unsigned int b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};\n"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
+// section multiply_bfloat16: multiply_bfloat16
+__device__ __forceinline__ void multiply_bfloat16(float (&sum)[4], const unsigned int (&a)[4],
+                                                  unsigned int b0, unsigned int b1) {
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "
+      "{%8, %9}, {%0, %1, %2, %3};\n"
+      : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 
 from evokernel.proposers.templates.choices import Choice, Family, Space, Value
 from evokernel.proposers.templates.contraction import Contraction, Pipeline, Stage
-from evokernel.proposers.templates.cuda import structures
+from evokernel.proposers.templates.cuda import products, structures, tiles
 from evokernel.proposers.templates.cuda.kernel import Kernel, Launch, Part, Workspace, joined
-from evokernel.proposers.templates.expressions import Unsupported
 
 
 def space(pipeline: Pipeline) -> Space:
@@ -19,9 +18,9 @@ def space(pipeline: Pipeline) -> Space:
     Raises:
         Unsupported: a stage has no structure.
     """
-    choices: dict[str, Choice] = {}
-    if pipeline.contractions:
-        raise Unsupported("products of matrices are not covered in CUDA")
+    product = pipeline.heaviest
+    own = tiles.choices(product, dtypes_of(pipeline)) if product else ()
+    choices: dict[str, Choice] = {choice.name: choice for choice in own}
     for program in pipeline.fused:
         for choice in structures.space(program).choices:
             known = choices.get(choice.name)
@@ -32,8 +31,11 @@ def space(pipeline: Pipeline) -> Space:
 
 def kernel(pipeline: Pipeline, choices: Mapping[str, Value], function: str) -> Kernel:
     """Write a pipeline: the kernels of its stages, one after the other."""
+    dtypes = dtypes_of(pipeline)
     parts = [
-        _placed(pipeline, stage, _written(stage, choices, f"{function}_stage{number}"), number)
+        _placed(
+            pipeline, stage, _written(stage, dtypes, choices, f"{function}_stage{number}"), number
+        )
         for number, stage in enumerate(pipeline.stages, start=1)
     ]
     between = tuple(
@@ -51,9 +53,18 @@ def _joined(one: Choice, two: Choice) -> Choice:
     return one.model_copy(update={"options": (*one.options, *more), "needs": needs})
 
 
-def _written(stage: Stage, choices: Mapping[str, Value], name: str) -> Part:
+def dtypes_of(pipeline: Pipeline) -> dict[str, str]:
+    """The dtype of every tensor in memory, by its key."""
+    found = {source.key: source.dtype for source in (*pipeline.sources, *pipeline.between)}
+    found.update(zip(pipeline.results, (o.dtype for o in pipeline.outputs), strict=True))
+    return found
+
+
+def _written(
+    stage: Stage, dtypes: Mapping[str, str], choices: Mapping[str, Value], name: str
+) -> Part:
     if isinstance(stage, Contraction):
-        raise Unsupported("products of matrices are not covered in CUDA")
+        return products.part(stage, dtypes, choices, name)
     plan = structures.space(stage.program).settle(choices)
     return structures.part(stage.program, plan.choices, name)
 
@@ -62,6 +73,8 @@ def _placed(pipeline: Pipeline, stage: Stage, part: Part, number: int) -> Part:
     """The part with tensors by the pipeline's names, and sizes that are numbers."""
     keys = {source.name: source.key for source in stage.program.sources}
     keys.update((output.name, stage.writes) for output in stage.program.outputs)
+    if isinstance(stage, Contraction):
+        keys.update(left_=stage.left.key, right_=stage.right.key)
     names = {source.key: source.name for source in (*pipeline.sources, *pipeline.between)}
     names.update(zip(pipeline.results, (o.name for o in pipeline.outputs), strict=True))
     own = {w.name: f"stage{number}_{w.name}" for w in part.workspaces}

@@ -28,7 +28,8 @@ class Where(Frozen):
     """The place in the grid that statements are about, as CUDA expressions of type `int`."""
 
     row: str = "r"
-    line: str = "d_"
+    line: str | tuple[str, ...] = "d_"
+    """The line's number, or its indices along the axes of `domain.depth`."""
     column: str = "c_"
 
 
@@ -58,9 +59,11 @@ def address(program: Program, access: Access, where: Where) -> str:
 
 
 def inside(program: Program, guard: Inside, where: Where) -> str:
-    """Whether a guard lets a place pass; negative indices are large unsigned ones."""
-    place = offset(program, guard.walk, where)
-    return f"static_cast<unsigned long long>({place}) < {guard.size}ull"
+    """Whether a guard lets a place pass; a negative index is a large unsigned one."""
+    start = element(program.domain, guard.walk, where.row, where.line)
+    step = guard.walk.step
+    column = f" + ({where.column}) * {step}" if step else ""
+    return f"static_cast<unsigned int>({start}{column}) < {guard.size}u"
 
 
 def statements(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from evokernel.proposers.templates.choices import Space, Value
-from evokernel.proposers.templates.cuda import columns, elementwise, flat, rows
+from evokernel.proposers.templates.cuda import columns, elementwise, flat, rows, windows
 from evokernel.proposers.templates.cuda.kernel import Part
 from evokernel.proposers.templates.expressions import Program, Unsupported
 
@@ -18,6 +18,7 @@ _STRUCTURES: dict[str, tuple[Callable[[Program], Space], Writer]] = {
     "planes": (rows.space, rows.part),
     "columns": (columns.space, columns.part),
     "flat": (flat.space, flat.part),
+    "windows": (windows.space, windows.part),
 }
 
 
