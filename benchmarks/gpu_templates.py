@@ -1,6 +1,6 @@
 """Owns a quick look at the templates' GPU candidates: right, and how near to the copy bandwidth.
 
-Captures built-in tasks at their GPU sizes, writes the plain plan and some others of each, builds
+Captures built-in tasks at their GPU sizes, writes the plain plan and some of its neighbours, builds
 them on all cores, then runs each on the GPU: largest error beside eager's own (both against
 float64), and device times beside eager's. No run, no memory, no integrity checks: for those, see
 `evokernel run`. Usage: python benchmarks/gpu_templates.py --backend cuda --plans 3 [TASK ...]
@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from evokernel.compilers import KernelSource
 from evokernel.compilers.cuda import CudaCompiler
 from evokernel.opgraph import capture
+from evokernel.proposers.templates.choices import Plan
 from evokernel.proposers.templates.expressions import Unsupported
 from evokernel.proposers.templates.template import Template
 from evokernel.task import Task
@@ -69,13 +70,12 @@ def write(job: tuple[str, str, str, int, int, str, bool]) -> Written:
         graph = capture(task.program())
         template = Template(task, graph, backend)  # type: ignore[arg-type]
         dice = random.Random(f"{seed} {name} {precision}")
-        chosen = [template.space.plain()]
-        for _ in range(plans * 4):
-            wish = {c.name: dice.choice(c.values) for c in template.space.choices}
-            plan = template.space.settle(wish)
-            if plan not in chosen and len(chosen) <= plans:
-                chosen.append(plan)
-        sources = [(json.dumps(plan.choices), template.source(plan)) for plan in chosen]
+        plain = template.space.plain()
+        near = [move.on(template.space, plain) for move in template.space.moves(plain)]
+        chosen = [plain, *dice.sample(near, min(plans, len(near)))]
+        sources = [
+            (_differences(template.space.plain(), plan), template.source(plan)) for plan in chosen
+        ]
         if backend == "cuda":
             for _, source in sources:
                 _build(source, cache)
@@ -84,6 +84,11 @@ def write(job: tuple[str, str, str, int, int, str, bool]) -> Written:
         return Written(task, precision, 0, [], f"unsupported: {reason}", is_odd)
     except Exception:
         return Written(task, precision, 0, [], traceback.format_exc()[-1500:], is_odd)
+
+
+def _differences(plain: Plan, plan: Plan) -> str:
+    """What a plan has that the plain one has not."""
+    return json.dumps({k: v for k, v in plan.choices.items() if plain.choices.get(k) != v})
 
 
 def _build(source: str, cache: str) -> None:

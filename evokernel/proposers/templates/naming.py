@@ -18,7 +18,7 @@ delete do double else enum explicit extern false float for friend goto if inline
 mutable namespace new not nullptr operator or private protected public register return short
 signed sizeof static std struct switch template this throw true try typedef typename union
 unsigned using virtual void volatile while xor index time signal y0 y1 yn j0 j1 jn gamma
-half nv_bfloat16 gpu packs rint
+half nv_bfloat16 gpu packs results rint
 """
 
 RESERVED = frozenset({*OPERATORS, *f"{_HEADER} {_LOOPS} {_LANGUAGE}".split()})

@@ -30,6 +30,13 @@ class Block(Frozen):
     """Whether they are all of its lines, and stay there from sweep to sweep."""
     begin: str
     end: str
+    even: bool = False
+    """Whether every thread has as many lines, so that none has to be asked for."""
+
+    @property
+    def inside(self) -> str:
+        """What stands before the statements of a line."""
+        return "" if self.even else f"if (d_ < {self.end})"
 
 
 class ColumnSweeps:
@@ -41,6 +48,7 @@ class ColumnSweeps:
         self._block = block
         self._text = text
         self._known: dict[int, str] = {}
+        self._scanned: set[int] = set()
         self.live = ""
         """Condition under which results are stored; empty for always."""
         # Values per column are made where they are needed, from the totals of reductions.
@@ -57,7 +65,7 @@ class ColumnSweeps:
 
     def begin(self) -> None:
         """Begin a kernel."""
-        self._known = {}
+        self._known, self._scanned = {}, set()
         scalars = [i for i in self._program.before if i in self._packs.lower]
         self._text.extend(statements(self._program, scalars, Where()).lines)
 
@@ -81,7 +89,8 @@ class ColumnSweeps:
                 scan = self._program.values[i]
                 assert isinstance(scan, Scan)
                 kind, start = C_TYPES[scan.dtype], identity(scan.op, scan.dtype)
-                self._array(kind, f"{scan.name}_carry_", start)
+                self._array("" if i in self._scanned else kind, f"{scan.name}_carry_", start)
+                self._scanned.add(i)
         if self._block.is_held:
             self._turn(task, found, "")
         else:
@@ -98,8 +107,10 @@ class ColumnSweeps:
             wide, deep, room = self._block.wide, self._block.deep, f"{each.name}_room_"
             self._text.add(
                 f"__shared__ {each.type} {room}[{deep}][{wide}][{self.width}];",
+                "#pragma unroll",
                 f"{self._lanes} {room}[member_][x_][k_] = {each.variable}[k_];",
                 "__syncthreads();",
+                "#pragma unroll",
             )
             with self._text.block(self._lanes):
                 self._text.add(f"{each.variable}[k_] = {room}[0][x_][k_];")
@@ -114,7 +125,9 @@ class ColumnSweeps:
         made = f"reinterpret_cast<{each.type}*>({memory})"
         place = self._place_of_part(parts, "part_")
         guard = "if (member_ == 0" + (f" && {self.live}" if self.live else "") + ")"
-        self._text.add(f"{guard} {self._lanes} {made}[{place}] = {each.variable}[k_];")
+        with self._text.block(guard):
+            self._text.add("#pragma unroll")
+            self._text.add(f"{self._lanes} {made}[{place}] = {each.variable}[k_];")
 
     def combine(self, each: Accumulator, memory: str, parts: int) -> None:
         """Combine the parts of a column."""
@@ -136,7 +149,8 @@ class ColumnSweeps:
         wanted += [totals.given(program, i) for i in of_rows]
         guard = "if (member_ == 0" + (f" && {self.live}" if self.live else "") + ")"
         if wanted:
-            with self._text.block(f"{guard} {self._lanes}"):
+            self._text.add("#pragma unroll")
+            with self._text.block(self._lanes):
                 where = Where(column="(c_ + k_)")
                 names = {**self._packs.lower, **self._known}
                 block = statements(program, wanted, where, names)
@@ -145,10 +159,10 @@ class ColumnSweeps:
                 for n in found:
                     output = program.outputs[n]
                     value = block.names[output.value]
-                    self._text.add(f"gpu::put({output.name} + {place}, {value});")
+                    self._text.add(f"{guard} gpu::put({output.name} + {place}, {value});")
                 for i, memory in of_rows.items():
                     value = block.names[totals.given(program, i)]
-                    self._text.add(f"{memory}[{place}] = {value};")
+                    self._text.add(f"{guard} {memory}[{place}] = {value};")
         self._scalars()
 
     def _scalars(self) -> None:
@@ -170,7 +184,9 @@ class ColumnSweeps:
         self._array(each.type, each.variable, each.start)
 
     def _array(self, kind: str, name: str, start: str) -> None:
-        self._text.add(f"{kind} {name}[{self.width}];", "#pragma unroll")
+        if kind:
+            self._text.add(f"{kind} {name}[{self.width}];")
+        self._text.add("#pragma unroll")
         self._text.add(f"{self._lanes} {name}[k_] = {start};")
 
     def _note(self, each: Accumulator) -> None:
@@ -216,7 +232,7 @@ class ColumnSweeps:
             self._text.add(f"{self._packs.type_of(i)} {array};")
         with self._text.block(self._each()):
             self._at("" if self._block.is_held else "base_ + ")
-            with self._text.block(f"if (d_ < {self._block.end})"):
+            with self._text.block(self._block.inside):
                 for i in streams:
                     text = self._packs.load_text(i, Where())
                     self._text.add(f"{self._packs.name_of(i)}[j_] = {text};")
@@ -238,7 +254,7 @@ class ColumnSweeps:
         carries = {i: f"{program.values[i].name}_carry_[k_]" for i in task.scans}
         with self._text.block(self._each()):
             self._at(base)
-            with self._text.block(f"if (d_ < {self._block.end})"):
+            with self._text.block(self._block.inside):
                 self._packs.write(
                     Where(),
                     (*task.taken(program), *task.scans),

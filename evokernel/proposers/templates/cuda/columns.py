@@ -128,6 +128,7 @@ class _Writer:
             deep=threads,
             many=many,
             is_held=is_held,
+            even=domain.lines % self._share == 0 and self._share % (threads * many) == 0,
             begin="begin_" if self._parts > 1 else "0",
             end="end_" if self._parts > 1 else str(domain.lines),
         )
@@ -161,8 +162,7 @@ class _Writer:
     def _late(self) -> list[int]:
         return [n for n, o in enumerate(self._program.outputs) if o.value in self._program.last]
 
-    def _launch(self, name: str, tensors: Sequence[str]) -> Launch:
-        parts = self._parts if "_sweep" in name else 1
+    def _launch(self, name: str, tensors: Sequence[str], parts: int = 1) -> Launch:
         return Launch(
             function=name,
             grid=f"rows * {self._blocks * parts}",
@@ -170,9 +170,11 @@ class _Writer:
             tensors=tuple(tensors),
         )
 
-    def _begin(self, name: str, declared: Sequence[str], parts: int) -> None:
-        threads = self._block.wide * self._block.deep
-        self._text.add(f"{head(name, threads, declared)} {{")
+    def _head(self, name: str, declared: Sequence[str]) -> str:
+        return head(name, self._block.wide * self._block.deep, declared)
+
+    def _begin(self, parts: int) -> None:
+        """Where a thread's columns are."""
         wide, width = self._block.wide, self._sweeps.width
         self._text.add(
             f"const int x_ = threadIdx.x % {wide};",
@@ -205,15 +207,16 @@ class _Writer:
         late = self._late()
         own = [n for n in range(len(program.outputs)) if n not in late]
         rows_of = [f"{C_TYPES[w.dtype]}* __restrict__ {w.name}" for w in found.values()]
-        self._begin(self._function, [*parameters(program, own), *rows_of], 1)
-        if self._block.is_held:
-            self._sweeps.hold(task for task, _ in self._steps)
-        for number, (task, _) in enumerate(self._steps, start=1):
-            self._text.add(f"// Sweep {number} of {len(self._steps)}.")
-            for each in self._sweeps.write(task):
-                self._sweeps.share(each)
-        self._sweeps.results({i: w.name for i, w in found.items()})
-        self._text.add("}", "")
+        with self._text.block(self._head(self._function, [*parameters(program, own), *rows_of])):
+            self._begin(1)
+            if self._block.is_held:
+                self._sweeps.hold(task for task, _ in self._steps)
+            for number, (task, _) in enumerate(self._steps, start=1):
+                self._text.add(f"// Sweep {number} of {len(self._steps)}.")
+                for each in self._sweeps.write(task):
+                    self._sweeps.share(each)
+            self._sweeps.results({i: w.name for i, w in found.items()})
+        self._text.add("")
         return self._launch(
             self._function, [*names(program, own), *(w.name for w in found.values())]
         )
@@ -245,20 +248,21 @@ class _Writer:
             *(f"const unsigned char* {_parts_name(each)}" for _, each in known),
             *(f"unsigned char* __restrict__ {_parts_name(each)}" for each in own),
         ]
-        self._begin(name, declared, self._parts)
-        self._before(known)
-        if task.scans:
-            for each in self._sweeps.accumulators(self._steps[step - 1][0]):
-                self._sweeps.carry_on(each, _parts_name(each), self._parts)
-        for each in self._sweeps.write(task, carries=not task.scans):
-            self._sweeps.leave(each, _parts_name(each), self._parts)
-        self._text.add("}", "")
+        with self._text.block(self._head(name, declared)):
+            self._begin(self._parts)
+            self._before(known)
+            if task.scans:
+                for each in self._sweeps.accumulators(self._steps[step - 1][0]):
+                    self._sweeps.carry_on(each, _parts_name(each), self._parts)
+            for each in self._sweeps.write(task, carries=not task.scans):
+                self._sweeps.leave(each, _parts_name(each), self._parts)
+        self._text.add("")
         tensors = [
             *names(self._program, task.outputs),
             *(_parts_name(each) for _, each in known),
             *(_parts_name(each) for each in own),
         ]
-        return self._launch(name, tensors)
+        return self._launch(name, tensors, self._parts)
 
     def _results(self) -> Launch:
         known = self._known(len(self._steps))
@@ -268,10 +272,11 @@ class _Writer:
             *parameters(self._program, found),
             *(f"const unsigned char* {_parts_name(each)}" for _, each in known),
         ]
-        self._begin(name, declared, 1)
-        self._before(known)
-        self._sweeps.results({})
-        self._text.add("}", "")
+        with self._text.block(self._head(name, declared)):
+            self._begin(1)
+            self._before(known)
+            self._sweeps.results({})
+        self._text.add("")
         tensors = [*names(self._program, found), *(_parts_name(each) for _, each in known)]
         return self._launch(name, tensors)
 

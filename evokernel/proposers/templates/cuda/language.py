@@ -20,7 +20,11 @@ class Cuda:
 
     def program(self, graph: OpGraph) -> Program | Pipeline:
         """What the graph becomes; half precision lies in memory and is computed in float32."""
-        return fitted_in_float32(graph)
+        made = fitted_in_float32(graph)
+        # Grids of several stages are numbers: their rows are those of the capture.
+        return (
+            made.model_copy(update={"moving": frozenset()}) if isinstance(made, Pipeline) else made
+        )
 
     def space(self, program: Program | Pipeline) -> Space:
         """Every plan for a program."""

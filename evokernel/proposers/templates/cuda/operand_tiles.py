@@ -144,6 +144,8 @@ class OperandTile:
         """Which element of the tile: `s_` along its own axis, `k_` along the depth."""
         depth, length, width = self._tile.depth, self._length, self._width
         yield f"  const int q_ = threadIdx.x + i_ * {THREADS};"
+        if length * depth // width < THREADS:
+            yield f"  if (q_ >= {length * depth // width}) continue;"
         times = f" * {width}" if width > 1 else ""
         if self._runs_along_depth:
             yield f"  const int k_ = q_ % {depth // width}{times}, s_ = q_ / {depth // width};"
@@ -154,15 +156,13 @@ class OperandTile:
 
     def _address(self) -> Iterator[str]:
         inside = f"own_ < {self._span} && deep_ < {self._depth}"
-        whole = self._length * self._tile.depth // self._width
-        if whole < THREADS:
-            inside += f" && q_ < {whole}"
         start = f"{self._side}_from_"
         if isinstance(self._operand, Patches):
             yield from self._patch(self._operand, inside)
             return
         own, along = self._strides
-        place = f"own_ * {own}LL + deep_ * {along}LL"
+        wide = "LL" if own * self._span + along * self._depth >= 2**31 else ""
+        place = f"own_ * {own}{wide} + deep_ * {along}{wide}"
         yield f"  const bool there_ = {inside};"
         yield f"  const {C_TYPES[self._dtype]}* from_ = {start} + (there_ ? {place} : 0);"
 
@@ -175,7 +175,7 @@ class OperandTile:
             1: (f"own_ / {width} % {height}", f"deep_ / {wide} % {high}"),
             2: (f"own_ % {width}", f"deep_ % {wide}"),
         }
-        tests, terms = [inside], [f"deep_ / {places} * {_volume(patches.size)}LL"]
+        tests, terms = [inside], [f"deep_ / {places} * {_volume(patches.size)}"]
         for axis, (where, within) in moved.items():
             size, name = patches.size[axis], "zyx"[axis]
             stride, dilation = patches.stride[axis], patches.dilation[axis]

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from evokernel.opgraph import itemsize
-from evokernel.proposers.templates.choices import Choice, Needs, Option, Space, Value
+from evokernel.proposers.templates.choices import Choice, Family, Needs, Option, Space, Value
 from evokernel.proposers.templates.cuda import split, totals
 from evokernel.proposers.templates.cuda.accumulators import Accumulator
 from evokernel.proposers.templates.cuda.kernel import (
@@ -42,6 +42,8 @@ _BLOCK = 256
 """Threads of a block in which several teams have a row each (ours)."""
 _USUAL_BYTES = 64
 """What a thread of a plain team holds of a row: four loads in flight (ours)."""
+_SIDE_BY_SIDE = 64
+"""Bytes that neighbouring threads of a plain team read together at least (ours)."""
 _HELD_BYTES = {1024: 128, 512: 256}
 """What a thread holds at most, by the size of its team; registers allow no more."""
 _MOST_BYTES = 256
@@ -56,20 +58,21 @@ def space(program: Program) -> Space:
     spread = split.spread_choice(program, _is_few(program))
     whole: Needs = {"spread": ("team",)} if spread else {}
     fitting = held_teams(program)
+    hold = _hold(program, fitting, whole)
     choices = (
         *spread,
         *width_choice(program),
-        *_hold(fitting, whole),
-        *_team(program, fitting, whole),
+        *hold,
+        _team(program, fitting, hold[0].values[0] if hold else "none", whole),
         *_sweeps(program, bool(fitting), bool(spread)),
-        *([numbers("unroll", 4, (1, 2, 8), "loop-unrolling", _loops(fitting, whole))]),
+        numbers("unroll", 4, (1, 2, 8), "loop-unrolling", _loops(fitting, whole)),
         *split.choices(program, bool(spread)),
         numbers("grid", "whole", ("waves",), "persistent-grid", whole),
         *functions_choice(program),
         reads_choice(),
         writes_choice(),
     )
-    family = "planes" if program.kind == "planes" else "rows"
+    family: Family = "planes" if program.kind == "planes" else "rows"
     return Space(family=family, choices=choices)
 
 
@@ -82,24 +85,28 @@ def part(program: Program, choices: Mapping[str, Value], function: str) -> Part:
 
 def row_bytes(program: Program) -> int:
     """Bytes of a row that its own loads read."""
+    return program.domain.lines * program.domain.cols * sum(_sizes(program))
+
+
+def _sizes(program: Program) -> list[int]:
+    """Bytes of an element in each tensor of which every row has its own part."""
     loads = [v for v in program.values if isinstance(v, Load) and v.level is Level.ELEMENT]
-    sizes = [
+    return [
         itemsize(program.sources[v.access.source].dtype)
         for v in loads
         if v.access.step and v.access.varies(rows=True, lines=True)
     ]
-    return program.domain.lines * program.domain.cols * sum(sizes)
 
 
 def held_teams(program: Program) -> tuple[int, ...]:
-    """Teams whose registers hold a row."""
-    packs = program.domain.lines * program.domain.cols // widest(program)
-    held = row_bytes(program)
+    """Teams whose registers hold a row; what is narrower than a register takes a whole one."""
+    width = widest(program)
+    packs = program.domain.lines * program.domain.cols // width
+    held = sum(max(size * width, 4) for size in _sizes(program))
     return tuple(
         team
         for team in _TEAMS
-        if team < 2 * packs
-        and math.ceil(packs / team) * held / max(packs, 1) <= _HELD_BYTES.get(team, _MOST_BYTES)
+        if team < 2 * packs and math.ceil(packs / team) * held <= _HELD_BYTES.get(team, _MOST_BYTES)
     )
 
 
@@ -107,21 +114,29 @@ def _is_few(program: Program) -> bool:
     return program.domain.rows < _FEW_ROWS and row_bytes(program) >= _LONG
 
 
-def _hold(fitting: Sequence[int], needs: Needs) -> tuple[Choice, ...]:
+def _hold(program: Program, fitting: Sequence[int], needs: Needs) -> tuple[Choice, ...]:
+    """A long row that one sweep is enough for is better not held: it keeps others out."""
     if not fitting:
         return ()
-    held = Option(value="registers", technique="row-caching")
-    return (Choice(name="hold", options=(held, Option(value="none")), needs=needs),)
+    held, none = Option(value="registers", technique="row-caching"), Option(value="none")
+    once = len(tasks(program, merged=True)) == 1 and row_bytes(program) >= _LONG // 2
+    options = (none, held) if once else (held, none)
+    return (Choice(name="hold", options=options, needs=needs),)
 
 
-def _team(program: Program, fitting: Sequence[int], needs: Needs) -> tuple[Choice, ...]:
+def _team(program: Program, fitting: Sequence[int], hold: Value, needs: Needs) -> Choice:
     """Threads per row: few bytes each at first, but no fewer threads than fill the GPU."""
     offered = fitting or tuple(t for t in _TEAMS if t >= 128)
     held = row_bytes(program)
-    plain = next((t for t in offered if held / t <= _USUAL_BYTES), offered[-1])
-    plain = plain if fitting else 512
+    side = widest(program) * min(_sizes(program), default=4)
+    usual = [t for t in offered if t * side >= _SIDE_BY_SIDE] or offered
+    plain = next((t for t in usual if held / t <= _USUAL_BYTES), usual[-1])
+    if plain == 1024 and 512 in offered and held <= 512 * 2 * _USUAL_BYTES:
+        plain = 512  # two blocks fit beside each other: one computes while the other reads
+    if hold == "none":
+        plain = min(offered, key=lambda team: abs(team - _BLOCK))
     near = [t for t in offered if plain / 8 <= t <= plain * 4 and t != plain]
-    return (numbers("team", plain, tuple(near), "team-size", needs),)
+    return numbers("team", plain, tuple(near), "team-size", needs)
 
 
 def _loops(fitting: Sequence[int], needs: Needs) -> Needs:
@@ -130,11 +145,12 @@ def _loops(fitting: Sequence[int], needs: Needs) -> Needs:
 
 def _sweeps(program: Program, is_held: bool, is_split: bool) -> tuple[Choice, ...]:
     both = pair(program)
-    if both is None or (is_held and not is_split):
+    if both is None:
         return ()
+    needs: Needs = {"hold": ("none",)} if is_held and not is_split else {}
     technique = "online-softmax" if both.kind == "online" else "single-pass-moments"
     merged = Option(value="merged", technique=technique)
-    return (Choice(name="sweeps", options=(merged, Option(value="separate"))),)
+    return (Choice(name="sweeps", options=(merged, Option(value="separate")), needs=needs),)
 
 
 class _Writer:
@@ -148,10 +164,11 @@ class _Writer:
         self._stays = choices.get("grid") == "waves"
         width = width_of(program, choices)
         self._team = int(choices.get("team", 128))
-        self._held = choices.get("hold") == "registers"
+        self._held = choices.get("hold") == "registers" and self._team in held_teams(program)
         count = program.domain.lines * program.domain.cols // width
         many = math.ceil(count / self._team) if self._held else self._unroll(choices, count)
-        span = Span(team=self._team, many=many, end=str(count), held=self._held)
+        even = count % (self._team * many) == 0
+        span = Span(team=self._team, many=many, end=str(count), held=self._held, even=even)
         packs = Packs(program, width, caching_of(choices), self._text)
         self._sweeps = Sweeps(program, packs, span, self._text)
         self._tasks = tasks(program, choices.get("sweeps") == "merged" and not self._held)

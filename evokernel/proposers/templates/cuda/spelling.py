@@ -43,6 +43,7 @@ OPERATORS = {
     **{op: f"{op}({{0}})" for op in _CUDA.split()},
     **{op: f"gpu::{op}({{0}})" for op in _OWN.split()},
     **{op: f"gpu::{op}({{0}}, {{1}})" for op in ("maximum", "minimum", "clamp_min", "clamp_max")},
+    "div_short": "gpu::div_short({0}, {1})",
     "remainder": "gpu::remainder({0}, {1})",
     "fmod": "fmod({0}, {1})",
     "pow": "pow({0}, {1})",
@@ -58,6 +59,7 @@ OPERATORS = {
 """CUDA C++ of each operator of `templates.operators`, with the same placeholders."""
 
 SHORT = {
+    "div": "div_short",
     "exp": "exp_short",
     "sigmoid": "sigmoid_short",
     "silu": "silu_short",

@@ -90,13 +90,15 @@ class _Writer:
         parts = min(int(choices.get("parts", 1)), count)
         self._share = -(-count // parts)
         self._parts = -(-count // self._share)
-        many = min(int(choices.get("turns", 1)), math.ceil(self._share / self._threads))
-        span = Span(team=self._threads, many=max(many, 1), begin="begin_", end="end_")
+        many = max(min(int(choices.get("turns", 1)), math.ceil(self._share / self._threads)), 1)
+        even = count % self._share == 0 and self._share % (self._threads * many) == 0
+        span = Span(team=self._threads, many=many, begin="begin_", end="end_", even=even)
         packs = Packs(program, width, caching_of(choices), self._text)
         self._count = count
         self._sweeps = Sweeps(program, packs, span, self._text)
         self._steps = in_steps(tasks(program, choices.get("sweeps") == "merged"))
         self._level = Level.SCALAR if program.kind == "flat" else Level.ROW
+        self._rest = Resting(program, self._text)
 
     def part(self) -> Part:
         launches = [self._kernel(number) for number in range(len(self._steps))]
@@ -131,19 +133,20 @@ class _Writer:
         task, _ = self._steps[step]
         own = self._sweeps.accumulators(task)
         name = f"{self._function}_sweep{step + 1}"
-        self._begin(name, self._declared(step, task.outputs, own))
-        self._text.add(
-            f"const int part_ = blockIdx.x % {self._parts};",
-            f"const int r = blockIdx.x / {self._parts};",
-            f"const int begin_ = part_ * {self._share};",
-            f"const int end_ = min(begin_ + {self._share}, {self._count});",
-        )
-        self._text.extend(self._sweeps.rooms([task]))
-        self._before(step)
-        if task.scans:
-            self._carried(step, task)
-        self._sweeps.write(task, self._leave)
-        self._end()
+        with self._text.block(head(name, self._threads, self._declared(step, task.outputs, own))):
+            self._text.add(
+                "const int member_ = threadIdx.x;",
+                f"const int part_ = blockIdx.x % {self._parts};",
+                f"const int r = blockIdx.x / {self._parts};",
+                f"const int begin_ = part_ * {self._share};",
+                f"const int end_ = min(begin_ + {self._share}, {self._count});",
+            )
+            self._text.extend(self._sweeps.rooms([task]))
+            self._before(step)
+            if task.scans:
+                self._carried(step, task)
+            self._sweeps.write(task, self._leave)
+        self._text.add("")
         tensors = (
             *names(self._program, task.outputs),
             *(_parts_name(each) for _, each in self._known(step)),
@@ -157,26 +160,19 @@ class _Writer:
         """What rows give, one block each."""
         found, step = outputs_at(self._program, self._level), len(self._steps)
         name = f"{self._function}_results"
-        self._begin(name, self._declared(step, found, ()))
-        self._text.add("const int r = blockIdx.x;")
-        self._before(step)
-        index = "0" if self._level is Level.SCALAR else "r"
-        self._rest.store(self._level, index, "threadIdx.x == 0")
-        self._end()
+        with self._text.block(head(name, self._threads, self._declared(step, found, ()))):
+            self._text.add("const int member_ = threadIdx.x;", "const int r = blockIdx.x;")
+            self._before(step)
+            index = "0" if self._level is Level.SCALAR else "r"
+            self._rest.store(self._level, index, "member_ == 0")
+        self._text.add("")
         known = (_parts_name(each) for _, each in self._known(step))
         tensors = (*names(self._program, found), *known)
         return Launch(function=name, grid="rows", block=self._threads, tensors=tensors)
 
-    def _begin(self, name: str, declared: Sequence[str]) -> None:
-        self._text.add(f"{head(name, self._threads, declared)} {{")
-        self._rest = Resting(self._program, self._text)
-        self._text.add("const int member_ = threadIdx.x;")
-
-    def _end(self) -> None:
-        self._text.add("}", "")
-
     def _before(self, step: int) -> None:
         """What is known of the row: each block combines the parts for itself, in their order."""
+        self._rest = Resting(self._program, self._text)
         self._rest.declare(self._program.before)
         for task, after in self._steps[:step]:
             for each in self._sweeps.accumulators(task):

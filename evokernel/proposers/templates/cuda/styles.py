@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from evokernel.proposers.templates.choices import Choice, Needs, Option, Value
 from evokernel.proposers.templates.cuda.packs import Caching
 from evokernel.proposers.templates.cuda.spelling import SHORT
-from evokernel.proposers.templates.cuda.widths import widest
-from evokernel.proposers.templates.expressions import Level, Map, Program
+from evokernel.proposers.templates.cuda.widths import is_straight, moves, widest
+from evokernel.proposers.templates.expressions import Level, Load, Map, Program
+from evokernel.proposers.templates.halves import HALVES
 
 
 def numbers(
@@ -23,20 +24,31 @@ def width_choice(program: Program) -> tuple[Choice, ...]:
     """Packs of neighbouring columns, or single elements."""
     if widest(program) == 1:
         return ()
-    packs = Option(value="packs", technique="vectorized-loads")
-    return (Choice(name="access", options=(packs, Option(value="single"))),)
+    packs, single = Option(value="packs", technique="vectorized-loads"), Option(value="single")
+    options = (single, packs) if _gathers(program) else (packs, single)
+    return (Choice(name="access", options=options),)
+
+
+def _gathers(program: Program) -> bool:
+    """Whether most of what is read lies in no packs: shifted images, rows from their ends."""
+    loads = [v for v in program.values if isinstance(v, Load) and v.access.step]
+    own = [moves(program, load) and is_straight(load) for load in loads if moves(program, load)]
+    return own.count(False) > own.count(True)
 
 
 def width_of(program: Program, choices: Mapping[str, Value]) -> int:
     """Columns per pack."""
-    return widest(program) if choices.get("access", "packs") == "packs" else 1
+    return widest(program) if choices.get("access") == "packs" else 1
 
 
 def functions_choice(program: Program) -> tuple[Choice, ...]:
-    """Functions in full, or with fewer instructions."""
+    """Functions in full, or with fewer instructions: half precision does not see the difference."""
     if shortened(program) == program:
         return ()
-    return (numbers("functions", "full", ("short",), "shorter-functions"),)
+    full, short = Option(value="full"), Option(value="short", technique="shorter-functions")
+    only_halves = {o.dtype for o in program.outputs} <= HALVES
+    options = (short, full) if only_halves else (full, short)
+    return (Choice(name="functions", options=options),)
 
 
 def shortened(program: Program) -> Program:

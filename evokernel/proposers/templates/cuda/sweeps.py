@@ -55,6 +55,13 @@ class Span(Frozen):
     begin: str = "0"
     held: bool = False
     """Whether they are all of them, and stay there from sweep to sweep."""
+    even: bool = False
+    """Whether every thread has as many, so that none has to be asked for."""
+
+    @property
+    def inside(self) -> str:
+        """What stands before the statements of a pack."""
+        return "" if self.even else f"if (q_ < {self.end})"
 
 
 class Sweeps:
@@ -65,6 +72,7 @@ class Sweeps:
         self._packs = packs
         self._span = span
         self._text = text
+        self._scanned: set[int] = set()
         self.live = ""
         """Condition under which results are stored; empty for always."""
 
@@ -78,14 +86,16 @@ class Sweeps:
         """Shared memory through which the warps of a team tell each other."""
         if self._span.team <= 32:
             return
-        warps = self._span.team // 32
+        warps, scanned = self._span.team // 32, set[int]()
         for task in tasks:
             for each in self.accumulators(task):
                 yield f"__shared__ {each.type} {each.name}_room_[{warps}];"
             for i in task.scans:
                 scan = self._program.values[i]
                 size = warps * self._span.many
-                yield f"__shared__ {C_TYPES[scan.dtype]} {scan.name}_room_[{size}];"
+                if i not in scanned:
+                    yield f"__shared__ {C_TYPES[scan.dtype]} {scan.name}_room_[{size}];"
+                scanned.add(i)
 
     def hold(self, tasks: Iterable[Task]) -> None:
         """Load all of a row that any task needs."""
@@ -119,8 +129,8 @@ class Sweeps:
         """What scans begin with."""
         for i in task.scans:
             scan = self._scan(i)
-            start = identity(scan.op, scan.dtype)
-            yield f"{C_TYPES[scan.dtype]} {scan.name}_carry_ = {start};"
+            kind = "" if i in self._scanned else f"{C_TYPES[scan.dtype]} "
+            yield f"{kind}{scan.name}_carry_ = {identity(scan.op, scan.dtype)};"
 
     def _scan(self, index: int) -> Scan:
         scan = self._program.values[index]
@@ -156,7 +166,7 @@ class Sweeps:
             self._text.add(f"{self._packs.type_of(i)} {array};")
         with self._text.block(self._each()):
             self._at("" if self._span.held else "base_ + ")
-            with self._text.block(f"if (q_ < {self._span.end})"):
+            with self._text.block(self._span.inside):
                 self._position()
                 for i in streams:
                     text = self._packs.load_text(i, Where())
@@ -183,7 +193,7 @@ class Sweeps:
 
         with self._text.block(self._each()):
             self._at(base)
-            with self._text.block(f"if (q_ < {self._span.end})"):
+            with self._text.block(self._span.inside):
                 self._position()
                 if task.pair:
                     self._text.add(f"float each_[{self._packs.width}];")
@@ -208,7 +218,9 @@ class Sweeps:
         scan, many, width = self._scan(index), self._span.many, self._packs.width
         kind, start, name = C_TYPES[scan.dtype], identity(scan.op, scan.dtype), scan.name
         combine = COMBINE[scan.op]
-        self._text.add(f"{kind} {name}_runs_[{many}][{width}], {name}_before_[{many}];")
+        if index not in self._scanned or not self._span.held:
+            self._text.add(f"{kind} {name}_runs_[{many}][{width}], {name}_before_[{many}];")
+        self._scanned.add(index)
 
         def sink(names: Mapping[int, str]) -> Iterator[str]:
             yield f"run_ = {combine}()(run_, {names[scan.arg]});"
@@ -218,16 +230,16 @@ class Sweeps:
         with self._text.block(self._each()):
             self._at(base)
             self._text.add(f"{kind} run_ = {start};")
-            with self._text.block(f"if (q_ < {self._span.end})"):
+            with self._text.block(self._span.inside):
                 self._position()
                 self._packs.write(Where(), (scan.arg,), loaded, sink, known=known)
             self._text.add(f"{name}_before_[j_] = run_;")
         room = f"{name}_room_" if self._span.team > 32 else f"&{name}_carry_"
-        if self._span.team > 32:
+        if self._span.team > 32 and not self._span.held:
             self._text.add("__syncthreads();")
         self._text.add(
             f"gpu::before<{self._span.team}, {many}>({name}_before_, {name}_carry_, {combine}(), "
-            f"{kind}({start}), {room});"
+            f"static_cast<{kind}>({start}), {room});"
         )
         known[index] = f"{combine}()({name}_before_[j_], {name}_runs_[j_][k_])"
 

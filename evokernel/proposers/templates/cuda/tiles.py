@@ -13,7 +13,7 @@ from evokernel.proposers.templates.halves import HALVES
 
 THREADS = 256
 _TENSOR_TILES = ("128x128", "128x256", "64x128", "128x64", "256x128")
-_PLAIN_TILES = ("128x128", "128x64", "64x64")
+_PLAIN_TILES = ("128x128", "128x64", "64x128", "64x64")
 _MOST_SHARED = 200 * 2**10
 """Bytes of shared memory that a block may take on an H100 or H200, less a reserve (ours)."""
 
@@ -60,7 +60,8 @@ class Tile(Frozen):
     @property
     def result_bytes(self) -> int:
         """Shared memory through which results pass."""
-        return self.rows // self.parts * (self.cols + 4) * 4
+        size = 4 if self.is_tensor else itemsize(self.dtype)
+        return self.rows // self.parts * (self.cols + 4) * size
 
 
 def uses_tensor_cores(stage: Contraction, dtypes: Mapping[str, str]) -> bool:
@@ -73,7 +74,7 @@ def choices(stage: Contraction, dtypes: Mapping[str, str]) -> tuple[Choice, ...]
     """What can be chosen in a product."""
     is_tensor = uses_tensor_cores(stage, dtypes)
     names = list(_TENSOR_TILES if is_tensor else _PLAIN_TILES)
-    plain = "128x64" if stage.cols <= 64 else names[0]
+    plain = "128x64" if stage.cols <= 64 else "64x128" if stage.rows <= 64 else names[0]
     names.remove(plain)
     units = Option(value="tensor", technique="tensor-cores")
     arithmetic = (Choice(name="units", options=(units, Option(value="plain"))),) * is_tensor
