@@ -35,6 +35,11 @@ class Accumulator(Frozen):
         """The statement before the loop."""
         return f"{self.type} {self.variable} = {self.start};"
 
+    @property
+    def restart(self) -> str:
+        """The value of nothing, as it is assigned."""
+        return f"{self.type}{self.start}" if self.start.startswith("{") else self.start
+
     def combined(self, left: str, right: str) -> str:
         """An expression of two of them."""
         return f"{self.combine}()({left}, {right})"
@@ -66,6 +71,12 @@ def total_of(program: Program, scan: int) -> Accumulator:
     made = Reduce(name=value.name, level=value.level, dtype=value.dtype, op=value.op, arg=value.arg)
     values = (*program.values[:scan], made, *program.values[scan + 1 :])
     return single(program.model_copy(update={"values": values}), scan)
+
+
+def carry_type(scan: Scan) -> str:
+    """What a scan adds line after line in: thousands of floats need more than a float."""
+    is_wide = scan.op in ("sum", "prod") and scan.dtype == "float32"
+    return "double" if is_wide else C_TYPES[scan.dtype]
 
 
 def both(program: Program, pair: Pair) -> Accumulator:

@@ -6,12 +6,18 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from evokernel.frozen import Frozen
 from evokernel.proposers.templates.cuda import totals
-from evokernel.proposers.templates.cuda.accumulators import Accumulator, fold, single, total_of
+from evokernel.proposers.templates.cuda.accumulators import (
+    Accumulator,
+    carry_type,
+    fold,
+    single,
+    total_of,
+)
 from evokernel.proposers.templates.cuda.kernel import outputs_at
 from evokernel.proposers.templates.cuda.packs import Packs
-from evokernel.proposers.templates.cuda.spelling import C_TYPES, identity
+from evokernel.proposers.templates.cuda.spelling import identity
 from evokernel.proposers.templates.cuda.statements import Where, lower_values, statements
-from evokernel.proposers.templates.cuda.sweeps import Task
+from evokernel.proposers.templates.cuda.sweeps import RUN, Task
 from evokernel.proposers.templates.expressions import Level, Program, Reduce, Scan, arguments
 from evokernel.proposers.templates.folds import PLACES
 from evokernel.proposers.templates.lines import Lines
@@ -30,6 +36,8 @@ class Block(Frozen):
     """Whether they are all of its lines, and stay there from sweep to sweep."""
     begin: str
     end: str
+    length: int = 0
+    """Lines that a block goes through at most."""
     even: bool = False
     """Whether every thread has as many lines, so that none has to be asked for."""
 
@@ -88,18 +96,38 @@ class ColumnSweeps:
             for i in task.scans:
                 scan = self._program.values[i]
                 assert isinstance(scan, Scan)
-                kind, start = C_TYPES[scan.dtype], identity(scan.op, scan.dtype)
+                kind, start = carry_type(scan), identity(scan.op, scan.dtype)
                 self._array("" if i in self._scanned else kind, f"{scan.name}_carry_", start)
                 self._scanned.add(i)
         if self._block.is_held:
             self._turn(task, found, "")
         else:
-            step = self._block.deep * self._block.many
-            begin, end = self._block.begin, self._block.end
-            with self._text.block(f"for (int base_ = {begin}; base_ < {end}; base_ += {step})"):
-                self._load(self._packs.streams(task.wanted(self._program)))
-                self._turn(task, found, "base_ + ")
+            self._loop(task, found)
         return found
+
+    def _loop(self, task: Task, found: list[Accumulator]) -> None:
+        """Turn after turn; sums of very many numbers are made of sums of fewer."""
+        step, begin, end = self._block.deep * self._block.many, self._block.begin, self._block.end
+        is_long = bool(found) and not task.scans and self._block.length > RUN * step
+        if is_long:
+            for each in found:
+                self._array(each.type, f"{each.name}_runs_", each.start)
+            outer = f"for (int run_ = {begin}; run_ < {end}; run_ += {RUN * step})"
+            self._text.add(f"{outer} {{")
+            for each in found:
+                self._array("", each.variable, each.restart)
+            begin, end = "run_", f"min(run_ + {RUN * step}, {end})"
+        with self._text.block(f"for (int base_ = {begin}; base_ < {end}; base_ += {step})"):
+            self._load(self._packs.streams(task.wanted(self._program)))
+            self._turn(task, found, "base_ + ")
+        if is_long:
+            for each in found:
+                runs = f"{each.name}_runs_"
+                taken = each.combined(f"{runs}[k_]", f"{each.variable}[k_]")
+                self._array("", runs, taken)
+            self._text.add("}")
+            for each in found:
+                self._array("", each.variable, f"{each.name}_runs_[k_]")
 
     def share(self, each: Accumulator) -> None:
         """Combine what the threads below each other have, in their order; all of them know it."""
@@ -132,14 +160,26 @@ class ColumnSweeps:
     def combine(self, each: Accumulator, memory: str, parts: int) -> None:
         """Combine the parts of a column."""
         self._declare(each)
-        self._taken(each, each.variable, memory, parts, str(parts), "member_", self._block.deep)
+        known, deep = f"reinterpret_cast<const {each.type}*>({memory})", self._block.deep
+        with self._text.block(f"for (int n_ = member_; n_ < {parts}; n_ += {deep})"):
+            self._text.add("#pragma unroll")
+            so_far, place = f"{each.variable}[k_]", self._place_of_part(parts, "n_")
+            taken = each.combined(so_far, f"{known}[{place}]")
+            self._text.add(f"{self._lanes} {so_far} = {taken};")
         self.share(each)
 
     def carry_on(self, each: Accumulator, memory: str, parts: int) -> None:
         """Let a scan go on from the parts before."""
-        carry = f"{each.name}_carry_"
-        self._array(each.type, carry, each.start)
-        self._taken(each, carry, memory, parts, "part_", "0", 1)
+        scan = self._program.values[each.reductions[0]]
+        assert isinstance(scan, Scan)
+        carry, kind = f"{scan.name}_carry_", carry_type(scan)
+        self._array(kind, carry, each.start)
+        with self._text.block("for (int n_ = 0; n_ < part_; ++n_)"):
+            self._text.add("#pragma unroll")
+            known = f"reinterpret_cast<const {each.type}*>({memory})"
+            taken = f"static_cast<{kind}>({known}[{self._place_of_part(parts, 'n_')}])"
+            combined = each.combined(f"{carry}[k_]", taken)
+            self._text.add(f"{self._lanes} {carry}[k_] = {combined};")
 
     def results(self, of_rows: Mapping[int, str]) -> None:
         """Store what columns give."""
@@ -199,22 +239,6 @@ class ColumnSweeps:
 
     def _place_of_part(self, parts: int, part: str) -> str:
         return f"(r * {parts}LL + {part}) * {self._program.domain.cols} + c_ + k_"
-
-    def _taken(
-        self,
-        each: Accumulator,
-        into: str,
-        memory: str,
-        parts: int,
-        end: str,
-        first: str,
-        step: int,
-    ) -> None:
-        known = f"reinterpret_cast<const {each.type}*>({memory})"
-        with self._text.block(f"for (int n_ = {first}; n_ < {end}; n_ += {step})"):
-            self._text.add("#pragma unroll")
-            taken = each.combined(f"{into}[k_]", f"{known}[{self._place_of_part(parts, 'n_')}]")
-            self._text.add(f"{self._lanes} {into}[k_] = {taken};")
 
     def _each(self) -> str:
         self._text.add("#pragma unroll")

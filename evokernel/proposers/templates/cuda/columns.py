@@ -128,6 +128,7 @@ class _Writer:
             deep=threads,
             many=many,
             is_held=is_held,
+            length=self._share,
             even=domain.lines % self._share == 0 and self._share % (threads * many) == 0,
             begin="begin_" if self._parts > 1 else "0",
             end="end_" if self._parts > 1 else str(domain.lines),

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from evokernel.proposers.templates.contraction import Pipeline
+from evokernel.proposers.templates.cuda.rows import row_bytes
 from evokernel.proposers.templates.expressions import Program
+from evokernel.proposers.templates.halves import HALVES
+
+_LONG = 2**16
+"""Bytes of a row from which registers that hold it leave no room for a second one (ours)."""
 
 _USUALLY = {
     "vectorized-loads": 3.0,
@@ -28,7 +33,10 @@ _USUALLY = {
 def promise(technique: str, program: Program | Pipeline) -> float:
     """How much a technique should help a program: 0 nothing, 1 a little, 3 a lot."""
     expected = _USUALLY.get(technique, 0.5)
-    if technique == "shorter-functions" and not isinstance(program, Pipeline):
-        halves = {o.dtype for o in program.outputs} & {"float16", "bfloat16"}
-        return 1.5 if halves else expected
+    if isinstance(program, Pipeline):
+        return expected
+    if technique == "row-caching" and row_bytes(program) > _LONG:
+        return 0.5
+    if technique == "shorter-functions" and {o.dtype for o in program.outputs} & HALVES:
+        return 1.5
     return expected

@@ -133,6 +133,9 @@ def _team(program: Program, fitting: Sequence[int], hold: Value, needs: Needs) -
     plain = next((t for t in usual if held / t <= _USUAL_BYTES), usual[-1])
     if plain == 1024 and 512 in offered and held <= 512 * 2 * _USUAL_BYTES:
         plain = 512  # two blocks fit beside each other: one computes while the other reads
+    packs = program.domain.lines * program.domain.cols // widest(program)
+    if packs % plain and plain // 2 in usual and packs % (plain // 2) == 0:
+        plain //= 2  # no thread waits for others that have one pack more
     if hold == "none":
         plain = min(offered, key=lambda team: abs(team - _BLOCK))
     near = [t for t in offered if plain / 8 <= t <= plain * 4 and t != plain]
@@ -168,7 +171,9 @@ class _Writer:
         count = program.domain.lines * program.domain.cols // width
         many = math.ceil(count / self._team) if self._held else self._unroll(choices, count)
         even = count % (self._team * many) == 0
-        span = Span(team=self._team, many=many, end=str(count), held=self._held, even=even)
+        span = Span(
+            team=self._team, many=many, end=str(count), held=self._held, length=count, even=even
+        )
         packs = Packs(program, width, caching_of(choices), self._text)
         self._sweeps = Sweeps(program, packs, span, self._text)
         self._tasks = tasks(program, choices.get("sweeps") == "merged" and not self._held)

@@ -35,8 +35,8 @@ _INFIX = {
 }
 _CUDA = """sqrt rsqrt exp exp2 expm1 log log2 log10 log1p tanh erf erfc sin cos tan asin acos atan
 sinh cosh floor ceil trunc isnan isinf"""
-_OWN = """sigmoid gelu gelu_tanh silu mish softplus sign exp_short sigmoid_short silu_short
-gelu_short gelu_tanh_short mish_short tanh_short"""
+_OWN = """sigmoid gelu gelu_tanh silu mish softplus sign exp_short log_short reciprocal_short
+sigmoid_short silu_short gelu_short gelu_tanh_short mish_short tanh_short"""
 
 OPERATORS = {
     **{op: f"{{0}} {sign} {{1}}" for op, sign in _INFIX.items()},
@@ -61,6 +61,8 @@ OPERATORS = {
 SHORT = {
     "div": "div_short",
     "exp": "exp_short",
+    "log": "log_short",
+    "reciprocal": "reciprocal_short",
     "sigmoid": "sigmoid_short",
     "silu": "silu_short",
     "gelu": "gelu_short",

@@ -92,7 +92,14 @@ class _Writer:
         self._parts = -(-count // self._share)
         many = max(min(int(choices.get("turns", 1)), math.ceil(self._share / self._threads)), 1)
         even = count % self._share == 0 and self._share % (self._threads * many) == 0
-        span = Span(team=self._threads, many=many, begin="begin_", end="end_", even=even)
+        span = Span(
+            team=self._threads,
+            many=many,
+            begin="begin_",
+            end="end_",
+            length=self._share,
+            even=even,
+        )
         packs = Packs(program, width, caching_of(choices), self._text)
         self._count = count
         self._sweeps = Sweeps(program, packs, span, self._text)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from evokernel.frozen import Frozen
 from evokernel.proposers.templates.addressing import element
+from evokernel.proposers.templates.cuda.accumulators import carry_type
 from evokernel.proposers.templates.cuda.spelling import C_TYPES, COMBINE, OPERATORS
 from evokernel.proposers.templates.domain import Access, Inside, Walk
 from evokernel.proposers.templates.expressions import (
@@ -121,9 +122,10 @@ class _Writer:
             case Map():
                 self._declare(index, self._map(value))
             case Scan() if index in self._carries:
-                carry, taken = self._carries[index], self._names[value.arg]
+                carry, kind = self._carries[index], carry_type(value)
+                taken = f"static_cast<{kind}>({self._names[value.arg]})"
                 self._lines.append(f"{carry} = {COMBINE[value.op]}()({carry}, {taken});")
-                self._declare(index, carry)
+                self._declare(index, f"static_cast<{C_TYPES[value.dtype]}>({carry})")
             case Reduce() | Scan():
                 raise ValueError(f"`{value.name}` must be known before it is used")
 

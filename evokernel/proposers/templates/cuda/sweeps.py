@@ -19,6 +19,9 @@ from evokernel.proposers.templates.expressions import Program, Scan, arguments
 from evokernel.proposers.templates.lines import Lines
 from evokernel.proposers.templates.works import Pair
 
+RUN = 32
+"""Turns after which a thread begins a new sum (ours): it rounds a few hundred times at most."""
+
 
 class Task(Frozen):
     """What one sweep computes."""
@@ -55,6 +58,8 @@ class Span(Frozen):
     begin: str = "0"
     held: bool = False
     """Whether they are all of them, and stay there from sweep to sweep."""
+    length: int = 0
+    """Packs that are swept at most."""
     even: bool = False
     """Whether every thread has as many, so that none has to be asked for."""
 
@@ -115,15 +120,32 @@ class Sweeps:
         if self._span.held:
             self._turn(task, found, "")
         else:
-            step = self._span.team * self._span.many
-            begin, end = self._span.begin, self._span.end
-            with self._text.block(f"for (int base_ = {begin}; base_ < {end}; base_ += {step})"):
-                self._load(self._packs.streams(task.wanted(self._program)))
-                self._turn(task, found, "base_ + ")
+            self._loop(task, found)
         for each in found:
             room = f"{each.name}_room_" if self._span.team > 32 else f"&{each.variable}"
             whole = f"gpu::of_team<{self._span.team}>({each.variable}, {each.combine}(), {room})"
             total(each, whole)
+
+    def _loop(self, task: Task, found: list[Accumulator]) -> None:
+        """Turn after turn; sums of very many numbers are made of sums of fewer."""
+        step, begin, end = self._span.team * self._span.many, self._span.begin, self._span.end
+        is_long = bool(found) and not task.scans and self._span.length > RUN * step
+        if is_long:
+            for each in found:
+                self._text.add(f"{each.type} {each.name}_runs_ = {each.start};")
+            outer = f"for (int run_ = {begin}; run_ < {end}; run_ += {RUN * step})"
+            self._text.add(f"{outer} {{")
+            self._text.extend(f"{each.variable} = {each.restart};" for each in found)
+            begin, end = "run_", f"min(run_ + {RUN * step}, {end})"
+        with self._text.block(f"for (int base_ = {begin}; base_ < {end}; base_ += {step})"):
+            self._load(self._packs.streams(task.wanted(self._program)))
+            self._turn(task, found, "base_ + ")
+        if is_long:
+            for each in found:
+                runs = f"{each.name}_runs_"
+                self._text.add(f"{runs} = {each.combined(runs, each.variable)};")
+            self._text.add("}")
+            self._text.extend(f"{each.variable} = {each.name}_runs_;" for each in found)
 
     def carries(self, task: Task) -> Iterator[str]:
         """What scans begin with."""
@@ -207,7 +229,7 @@ class Sweeps:
                     self.live,
                 )
                 if task.pair:
-                    self._text.extend(_merged(found[0], task.pair, self._packs.width))
+                    self._text.extend(_merged(program, found[0], task.pair, self._packs.width))
 
     def _loaded(self, task: Task) -> dict[int, str]:
         streams = self._packs.streams(task.wanted(self._program))
@@ -244,13 +266,16 @@ class Sweeps:
         known[index] = f"{combine}()({name}_before_[j_], {name}_runs_[j_][k_])"
 
 
-def _merged(accumulator: Accumulator, pair: Pair, width: int) -> Iterator[str]:
+def _merged(program: Program, accumulator: Accumulator, pair: Pair, width: int) -> Iterator[str]:
     """Take a pack into a running maximum and sum, or into running moments."""
     if pair.kind == "online":
         yield "float top_ = each_[0];"
         if width > 1:
             yield "#pragma unroll"
             yield f"for (int k_ = 1; k_ < {width}; ++k_) top_ = fmaxf(top_, each_[k_]);"
-        yield f"gpu::weigh({accumulator.variable}, top_, each_);"
+        (term,) = arguments(program.values[pair.second])
+        is_short = getattr(program.values[term], "op", "") == "exp_short"
+        name = "weigh_short" if is_short else "weigh"
+        yield f"gpu::{name}({accumulator.variable}, top_, each_);"
     else:
         yield f"gpu::measure({accumulator.variable}, each_);"

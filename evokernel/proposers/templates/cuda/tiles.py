@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from evokernel.frozen import Frozen
@@ -14,6 +15,8 @@ from evokernel.proposers.templates.halves import HALVES
 THREADS = 256
 _TENSOR_TILES = ("128x128", "128x256", "64x128", "128x64", "256x128")
 _PLAIN_TILES = ("128x128", "128x64", "64x128", "64x64")
+_WAVE = 132
+"""Multiprocessors of an H100 or H200."""
 _MOST_SHARED = 200 * 2**10
 """Bytes of shared memory that a block may take on an H100 or H200, less a reserve (ours)."""
 
@@ -75,6 +78,9 @@ def choices(stage: Contraction, dtypes: Mapping[str, str]) -> tuple[Choice, ...]
     is_tensor = uses_tensor_cores(stage, dtypes)
     names = list(_TENSOR_TILES if is_tensor else _PLAIN_TILES)
     plain = "128x64" if stage.cols <= 64 else "64x128" if stage.rows <= 64 else names[0]
+    results = math.prod(stage.batch) * stage.rows * stage.cols
+    if is_tensor and plain == names[0] and stage.cols > 128 and results >= _WAVE * 128 * 256:
+        plain = "128x256"  # what a warp reads of shared memory serves more of its products
     names.remove(plain)
     units = Option(value="tensor", technique="tensor-cores")
     arithmetic = (Choice(name="units", options=(units, Option(value="plain"))),) * is_tensor
