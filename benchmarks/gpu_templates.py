@@ -108,13 +108,14 @@ def _build(source: str, cache: str) -> None:
 class Bench:
     """Runs candidates on the GPU."""
 
-    def __init__(self, cache: str, repeats: int) -> None:
+    def __init__(self, cache: str, repeats: int, shows_every: bool) -> None:
         import torch
 
         from evokernel import jit
 
         self.torch = torch
         self.repeats = repeats
+        self.shows_every = shows_every
         jit.use_broker(CudaCompiler(Path(cache), arch="sm_90a").build)
         big = torch.empty(2**28, device="cuda")
         out = torch.empty_like(big)
@@ -169,11 +170,11 @@ class Bench:
                 ratio = max(e / max(o, floor) for e, o in zip(errors, own, strict=True))
                 dtypes = [a.dtype for a in got] == [b.dtype for b in eager]
                 if ratio > 4 or ratio != ratio or not same or not dtypes:
-                    faults.append(f"  WRONG error x{ratio:.3g} repeats={same} {dtypes} {plan}")
+                    faults.append(f"WRONG error x{ratio:.3g} repeats={same} {dtypes} {plan}")
                 seconds = self.seconds(partial(call, *inputs))
                 times.append((seconds, ratio, plan))
             except Exception:
-                faults.append(f"  FAILED {plan}\n{traceback.format_exc()[-900:]}")
+                faults.append(f"FAILED {plan}\n{traceback.format_exc()[-900:]}")
         if times:
             fastest = min(times)
             share = [written.min_bytes / s / self.copy for s in (base, times[0][0], fastest[0])]
@@ -185,7 +186,10 @@ class Bench:
                 f"draft {times[0][0] * 1e3:8.3f} {share[1]:4.0%}  best {fastest[0] * 1e3:8.3f} "
                 f"{share[2]:4.0%}  err x{max(t[1] for t in times):.2g}  {best}"
             )
-        return [*lines, *faults]
+            if self.shows_every:
+                shares = ((written.min_bytes / s / self.copy, s, p) for s, _, p in sorted(times))
+                lines += [f"    {s * 1e3:8.3f} {share:4.0%}  {p}" for share, s, p in shares]
+        return [*lines, *(f"  {fault}" for fault in faults)]
 
     def exact(self, program: Any, model: Any, inputs: list[Any]) -> Any:
         """What the reference gives in float64."""
@@ -254,6 +258,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--repeats", type=int, default=7)
     parser.add_argument("--processes", type=int, default=12)
+    parser.add_argument("--every", action="store_true", help="the time of every plan")
     parser.add_argument("--odd", action="store_true", help="odd sizes too")
     parser.add_argument("--seconds", type=float, default=110, help="begin no task after this")
     given = parser.parse_args()
@@ -272,7 +277,7 @@ def main() -> None:
         bench = None
         for written in made:
             if bench is None:
-                bench = Bench(cache, given.repeats)
+                bench = Bench(cache, given.repeats, given.every)
                 print(f"copy {bench.copy / 1e12:.2f} TB/s", flush=True)
             where = f"{written.task.name} {written.precision}"
             if time.monotonic() - began > given.seconds:
@@ -282,8 +287,9 @@ def main() -> None:
             else:
                 try:
                     found = bench.run(written)
-                    lines += [line for line in found if not line.startswith("  ")]
-                    faults += [f"{where}:{line}" for line in found if line.startswith("  ")]
+                    wrong = [line for line in found if line.startswith(("  WRONG", "  FAILED"))]
+                    lines += [line for line in found if line not in wrong]
+                    faults += [f"{where}:{line}" for line in wrong]
                 except Exception:
                     faults.append(f"{where}: {traceback.format_exc()[-900:]}")
                 bench.torch.cuda.empty_cache()

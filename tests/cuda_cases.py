@@ -138,6 +138,8 @@ CASES: dict[str, tuple[str, list[str], list[str]]] = {
                ["torch.randn(64, 200)"]),
     "conv": ("F.relu(F.conv2d(x, self.p0, self.p1, 1, 1))", ["torch.randn(3, 8, 14, 15)"],
              ["torch.randn(16, 8, 3, 3)", "torch.randn(16)"]),
+    "depthwise": ("F.conv2d(x, self.p0, self.p1, 1, 1, 1, 3)", ["torch.randn(2, 3, 10, 16)"],
+                  ["torch.randn(3, 1, 3, 3)", "torch.randn(3)"]),
     "grouped_conv": ("F.conv1d(x, self.p0, None, 2, 2, 2, 2)", ["torch.randn(3, 8, 50)"],
                      ["torch.randn(6, 4, 5)"]),
 }  # fmt: skip

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 
 from evokernel.frozen import Frozen
@@ -9,14 +10,16 @@ from evokernel.proposers.templates.cuda.spelling import C_TYPES
 from evokernel.proposers.templates.cuda.statements import (
     Where,
     address,
+    inside,
     lower_values,
     offset,
     statements,
 )
-from evokernel.proposers.templates.cuda.widths import is_straight, moves, walk_of
+from evokernel.proposers.templates.cuda.widths import is_shifted, is_straight, moves, walk_of
 from evokernel.proposers.templates.domain import Walk
 from evokernel.proposers.templates.expressions import Load, Program
 from evokernel.proposers.templates.lines import Lines
+from evokernel.proposers.templates.literals import literal
 
 Sink = Callable[[Mapping[int, str]], Iterable[str]]
 """Gives the statements that take in a column's values, which it is told by name."""
@@ -92,12 +95,13 @@ class Packs:
                 packs[i] = self.name_of(i)
                 text = self.load_text(i, where)
                 self._text.add(f"const {self.type_of(i)} {packs[i]} = {text};")
+        shifted = self._shifted(where, needed, known or {})
         for output in results:
             kind = C_TYPES[self.program.values[output.value].dtype]
             self._text.add(f"{kind} {output.name}_v_[{self.width}];")
         self._text.add("#pragma unroll")
         with self._text.block(f"for (int k_ = 0; k_ < {self.width}; ++k_)"):
-            names = self._columns(where, needed, packs, known or {}, carries or {})
+            names = self._columns(where, needed, packs, shifted, known or {}, carries or {})
             self._text.extend(f"{o.name}_v_[k_] = {names[o.value]};" for o in results)
             self._text.extend(sink(names) if sink else ())
         self._stores(where, outputs, condition)
@@ -107,19 +111,64 @@ class Packs:
         where: Where,
         needed: tuple[int, ...],
         packs: Mapping[int, str],
+        shifted: Mapping[int, str],
         known: Mapping[int, str],
         carries: Mapping[int, str],
     ) -> Mapping[int, str]:
         names = {**self.lower, **known}
+        column = where.model_copy(update={"column": f"{where.column} + k_"})
+        for i, text in shifted.items():
+            value = self._load(i)
+            guards = " && ".join(inside(self.program, g, column) for g in value.access.guards)
+            kind, zero = C_TYPES[value.dtype], literal(0, value.dtype)
+            self._text.add(f"const {kind} {value.name} = {guards} ? gpu::real({text}) : {zero};")
+            names[i] = value.name
         for i in self._loads(needed, known):
             value = self._load(i)
             text = f"gpu::real({packs[i]}.at[k_])"
             self._text.add(f"const {C_TYPES[value.dtype]} {value.name} = {text};")
             names[i] = value.name
-        column = where.model_copy(update={"column": f"{where.column} + k_"})
         block = statements(self.program, needed, column, names, carries)
         self._text.extend(block.lines)
         return block.names
+
+    def _shifted(
+        self, where: Where, needed: tuple[int, ...], known: Mapping[int, str]
+    ) -> dict[int, str]:
+        """Load what lies across packs: whole packs, those aside that are outside of the tensor.
+
+        Returns:
+            For each such value the expression of its element in column `k_`.
+        """
+        program, width = self.program, self.width
+        loaded: dict[tuple[int, str], str] = {}
+        found: dict[int, str] = {}
+        for i in program.elements(needed, known):
+            value = program.values[i]
+            if not isinstance(value, Load) or not is_shifted(program, value, width):
+                continue
+            apart = value.access.offset % width
+            packs = []
+            for first in (0, width)[: 1 if apart == 0 else 2]:
+                start = value.access.offset - apart + first
+                walk = value.access.model_copy(update={"offset": start, "guards": ()})
+                key = (value.access.source, offset(program, walk, where))
+                if key not in loaded:
+                    loaded[key] = f"{program.sources[key[0]].name}_q{len(loaded)}_"
+                    self._load_inside(key[0], key[1], loaded[key])
+                packs.append(loaded[key])
+            places = [f"{pack}.at[(k_ + {apart}) % {width}]" for pack in packs]
+            both = f"k_ < {width - apart} ? {places[0]} : {places[-1]}"
+            found[i] = places[0] if apart == 0 else f"({both})"
+        return found
+
+    def _load_inside(self, source: int, place: str, name: str) -> None:
+        """A pack, or whatever where there is none."""
+        found = self.program.sources[source]
+        size, kind = math.prod(found.shape), f"gpu::Pack<{C_TYPES[found.dtype]}, {self.width}>"
+        test = f"static_cast<unsigned long long>({place}) < {size}ull"
+        self._text.add(f"{kind} {name} = {{}};")
+        self._text.add(f"if ({test}) {name} = gpu::load<{self.width}>({found.name} + {place});")
 
     def _stores(self, where: Where, outputs: tuple[int, ...], condition: str) -> None:
         for number in outputs:

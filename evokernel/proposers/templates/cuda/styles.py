@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from evokernel.proposers.templates.choices import Choice, Needs, Option, Value
 from evokernel.proposers.templates.cuda.packs import Caching
 from evokernel.proposers.templates.cuda.spelling import SHORT
-from evokernel.proposers.templates.cuda.widths import is_straight, moves, widest
+from evokernel.proposers.templates.cuda.widths import is_shifted, is_straight, moves, widest
 from evokernel.proposers.templates.expressions import Level, Load, Map, Program
 from evokernel.proposers.templates.halves import HALVES
 
@@ -32,7 +32,12 @@ def width_choice(program: Program) -> tuple[Choice, ...]:
 def _gathers(program: Program) -> bool:
     """Whether most of what is read lies in no packs: shifted images, rows from their ends."""
     loads = [v for v in program.values if isinstance(v, Load) and v.access.step]
-    own = [moves(program, load) and is_straight(load) for load in loads if moves(program, load)]
+    width = widest(program)
+    own = [
+        is_straight(load) or is_shifted(program, load, width)
+        for load in loads
+        if moves(program, load)
+    ]
     return own.count(False) > own.count(True)
 
 

@@ -18,6 +18,14 @@ def is_straight(load: Load) -> bool:
     return load.level is not Level.SCALAR and load.access.step == 1 and not load.access.guards
 
 
+def is_shifted(program: Program, load: Load, width: int) -> bool:
+    """Whether its columns lie side by side but partly outside, across the borders of packs."""
+    access, size = load.access, math.prod(program.sources[load.access.source].shape)
+    if load.level is not Level.ELEMENT or access.step != 1 or not access.guards or width == 1:
+        return False
+    return all(number % width == 0 for number in (size, *access.strides, *access.depth))
+
+
 def moves(program: Program, load: Load) -> bool:
     """Whether every row has its own part of it, or there is only one row."""
     if not program.domain.outer and not program.domain.depth:
