@@ -61,14 +61,21 @@ class OperandTile:
         """The kernel's parameter."""
         return f"const {C_TYPES[self._dtype]}* __restrict__ {self._side}_"
 
-    def begin(self) -> Iterator[str]:
-        """Where the stack's matrix begins."""
+    @property
+    def table_bytes(self) -> int:
+        """Shared memory beside the stages, for what is known of windows beforehand."""
+        return 8 * self._depth if isinstance(self._operand, Patches) else 0
+
+    def begin(self, table: int) -> Iterator[str]:
+        """Where the stack's matrix begins; `table` is where in shared memory there is room."""
         strides = self._operand.batch
         offset = self._operand.offset if isinstance(self._operand, Matrix) else 0
         domain = Domain(outer=self._batch, cols=1)
         text = element(domain, Walk(offset=offset, strides=strides), "batch_")
         start = re.sub(r"\* (\d+)", r"* \1LL", text)
         yield f"const {C_TYPES[self._dtype]}* {self._side}_from_ = {self._side}_ + {start};"
+        if isinstance(self._operand, Patches):
+            yield from self._taps(self._operand, table)
         if self.way == "plain":
             yield f"{C_TYPES[self._tile.dtype]} {self._side}_kept_[{self._count}];"
 
@@ -166,28 +173,45 @@ class OperandTile:
         yield f"  const bool there_ = {inside};"
         yield f"  const {C_TYPES[self._dtype]}* from_ = {start} + (there_ ? {place} : 0);"
 
+    # Windows of images.
+
+    def _taps(self, patches: Patches, table: int) -> Iterator[str]:
+        """A table of the places in a window: how far off each lies, and its steps from there."""
+        channels, places = patches.channels, _volume(patches.window)
+        _, high, wide = patches.window
+        yield f"int2* const taps_ = reinterpret_cast<int2*>(shared_ + {table});"
+        loop = f"for (int n_ = threadIdx.x; n_ < {channels * places}; n_ += {THREADS})"
+        yield f"{loop} {{"
+        within = (f"n_ % {places} / {high * wide}", f"n_ / {wide} % {high}", f"n_ % {wide}")
+        for name, place, dilation in zip("zyx", within, patches.dilation, strict=True):
+            yield f"  const int {name}_ = {place} * {dilation};"
+        _, height, width = patches.size
+        far = f"n_ / {places} * {_volume(patches.size)} + (z_ * {height} + y_) * {width} + x_"
+        yield f"  taps_[n_] = make_int2({far}, z_ << 20 | y_ << 10 | x_);"
+        yield "}"
+        yield "__syncthreads();"
+
     def _patch(self, patches: Patches, inside: str) -> Iterator[str]:
-        """An element of a window: the channel and place in it, and where the window stands."""
-        (_, height, width), (_, high, wide) = patches.result, patches.window
-        places = patches.window[0] * high * wide
-        moved = {
-            0: (f"own_ / {height * width}", f"deep_ % {places} / {high * wide}"),
-            1: (f"own_ / {width} % {height}", f"deep_ / {wide} % {high}"),
-            2: (f"own_ % {width}", f"deep_ % {wide}"),
-        }
-        tests, terms = [inside], [f"deep_ / {places} * {_volume(patches.size)}"]
-        for axis, (where, within) in moved.items():
-            size, name = patches.size[axis], "zyx"[axis]
-            stride, dilation = patches.stride[axis], patches.dilation[axis]
-            text = f"{where} * {stride} + {within} * {dilation} - {patches.padding[axis]}"
-            yield f"  const int {name}_ = {text};"
-            tests.append(f"static_cast<unsigned int>({name}_) < {size}u")
-            below = _volume(patches.size[axis + 1 :])
-            terms.append(f"{name}_ * {below}")
+        """An element of a window: where the window stands, and which of its places it is."""
+        _, height, width = patches.result
+        stands = (f"own_ / {height * width}", f"own_ / {width} % {height}", f"own_ % {width}")
+        tests, far = [inside], "0"
+        uneven = self._depth % self._tile.depth
+        tap = f"min(deep_, {self._depth - 1})" if uneven else "deep_"
+        yield f"  const int2 tap_ = taps_[{tap}];"
+        for axis, (name, stand) in enumerate(zip("zyx", stands, strict=True)):
+            size, stride, padding = (
+                each[axis] for each in (patches.size, patches.stride, patches.padding)
+            )
+            far = f"({far}) * {size} + {name}_"
+            yield f"  const int {name}_ = {stand} * {stride} - {padding};"
+            if patches.window[axis] > 1 or padding:
+                step = f"(tap_.y >> {20 - 10 * axis} & 1023)"
+                tests.append(f"static_cast<unsigned int>({name}_ + {step}) < {size}u")
         yield f"  const bool there_ = {' && '.join(tests)};"
-        place = " + ".join(terms)
         start = f"{self._side}_from_"
-        yield f"  const {C_TYPES[self._dtype]}* from_ = {start} + (there_ ? {place} : 0);"
+        text = f"{start} + (there_ ? {far} + tap_.x : 0)"
+        yield f"  const {C_TYPES[self._dtype]}* from_ = {text};"
 
     def _target(self, stage: str) -> str:
         index = f"s_ * {self.pitch} + k_" if self.by_depth else f"k_ * {self.pitch} + s_"

@@ -52,13 +52,15 @@ class _Writer:
         rows, cols = (stage.batch, stage.rows, stage.depth), (stage.batch, stage.cols, stage.depth)
         self._left = OperandTile("left", stage.left, left, rows, self._tile)
         self._right = OperandTile("right", stage.right, right, cols, self._tile)
+        stages = self._tile.stages * (self._left.elements + self._right.elements)
+        self._shared = max(stages * itemsize(self._tile.dtype), self._tile.result_bytes)
         self._width = math.gcd(widest(self._program), 8)
         self._down = -(-stage.rows // self._tile.rows)
         self._beside = -(-stage.cols // self._tile.cols)
 
     def part(self) -> Part:
         """Write the text and its launch."""
-        program, tile = self._program, self._tile
+        program = self._program
         used = [s for s in program.sources if s.key != self._stage.product]
         (output,) = program.outputs
         declared = [
@@ -71,14 +73,12 @@ class _Writer:
             self._where()
             self._pipeline()
             self._results()
-        stages = tile.stages * (self._left.elements + self._right.elements)
-        shared = max(stages * itemsize(tile.dtype), tile.result_bytes)
         launch = Launch(
             function=self._function,
             grid=str(math.prod(self._stage.batch) * self._down * self._beside),
             block=THREADS,
             tensors=(*(s.name for s in used), "left_", "right_", output.name),
-            shared=shared,
+            shared=self._shared + self._right.table_bytes,
         )
         return Part(text=self._text.text(), launches=(launch,))
 
@@ -101,8 +101,8 @@ class _Writer:
             f"const int col0_ = number_ % {order * beside} / high_ * {self._tile.cols};",
             "const int warp_ = threadIdx.x / 32, lane_ = threadIdx.x % 32;",
         )
-        self._text.extend(self._left.begin())
-        self._text.extend(self._right.begin())
+        self._text.extend(self._left.begin(0))
+        self._text.extend(self._right.begin(self._shared))
 
     def _pipeline(self) -> None:
         """Stages are fetched ahead of the multiplications."""
