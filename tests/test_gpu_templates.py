@@ -24,8 +24,7 @@ needs_nvrtc = pytest.mark.skipif(
     Toolkit.found().library is None, reason="NVRTC is not installed (the extra `compilers`)"
 )
 TASKS = Task.suite("cuda")
-COMPILED = ("swiglu", "softmax", "few_scans", "batch_statistics", "tall_scan", "places", "max_pool",
-            "attention", "turned_left", "grouped_conv")  # fmt: skip
+COMPILED = ("swiglu", "softmax", "few_scans", "tall_scan", "max_pool", "attention", "conv")
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +58,7 @@ def test_every_built_in_task_is_written(graphs, dtype):
         assert all("cuda" in catalogue()[name].backends for name in known)
         assert {o.dtype for o in template.program.outputs} & {dtype, "bool", "int64"}
         assert template.source(template.space.plain()) == again.source(again.space.plain())
-        for _ in range(3):
+        for _ in range(2):
             wish = {c.name: dice.choice(c.values) for c in template.space.choices}
             plan = template.space.settle(wish)
             source = template.source(plan)
