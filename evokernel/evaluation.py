@@ -157,9 +157,9 @@ class Contract(Frozen):
     """Kernels of its own that `forward` launched."""
     coverage: float | None = None
     """Share of device time spent in its own kernels, 0..1; None where it cannot be measured."""
-    coverage_from: Literal["samples", "launches"] | None = None
+    coverage_from: Literal["samples", "launches", "trace"] | None = None
     """`samples`: taken by the system, from outside the process; `launches`: the process's own log,
-    where sampling is not permitted."""
+    where sampling is not permitted; `trace`: what CUPTI told the process of its GPU."""
     origins: tuple[KernelOrigin, ...] = ()
     """Which source built the kernels that were launched."""
     libraries: tuple[LibraryTime, ...] = ()

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evokernel.answers import Answer, answers
-from evokernel.attempt import Attempt
+from evokernel.attempt import Attempt, Backend
 from evokernel.bench import Evaluator, Say, processor
 from evokernel.config import MemoryConfig, RunConfig
-from evokernel.errors import ConfigError, EvoKernelError, RecordError
+from evokernel.errors import ConfigError, DeviceMissing, EvoKernelError, RecordError
 from evokernel.evaluation import Interval, Promotion
 from evokernel.frozen import Frozen
 from evokernel.graphs.stop import Stop
@@ -95,16 +95,20 @@ def optimize(
         EvoKernelError: the run cannot go on; it is kept and can be resumed.
         RunStopped: Ctrl-C or SIGTERM; the run is kept and can be resumed.
     """
+    from evokernel.bench.gpu import choice
     from evokernel.graphs.state import Services
     from evokernel.graphs.workflow import begin
 
+    backend = config.backend if config else "cpp"
+    if evaluator is None:
+        choice.require(backend)
     if not isinstance(task, Task):
-        task = Task.load(task)
+        task = Task.load(task, choice.device_of(backend))
     config = config or RunConfig(task=task.path or task.name)
     _require_room(config)
     say = _Voice()
     proposer = proposer or _proposer(config, say)  # a missing key is told before torch is loaded
-    graph, why_not = (graph, "") if graph else _captured(task)
+    graph, why_not = (graph, "") if graph else _captured(task, _place(config, evaluator))
     proposer.check(task, graph, config.backend)
     with ExitStack() as stack:
         # Before the run folder: what the user has to repair first must leave no run behind.
@@ -113,7 +117,12 @@ def optimize(
         # Last, for it takes seconds. Whoever brings an evaluator answers for the task as well.
         found = None if evaluator else _checkup(task, config, graph)
         record = say.record = RunRecord.create(
-            config, task, graph, environment(), clock, found.examination.failed if found else ()
+            config,
+            task,
+            graph,
+            environment(config.backend),
+            clock,
+            found.examination.failed if found else (),
         )
         stop = stack.enter_context(_kept(record))
         record.on_event = on_event
@@ -220,7 +229,14 @@ def _require_room(config: RunConfig) -> None:
         )
 
 
-def _captured(task: Task) -> tuple[OpGraph | None, str]:
+def _place(config: RunConfig, evaluator: Evaluator | None) -> str:
+    """Whose memory judging takes; that of who brings an evaluator is not known here."""
+    from evokernel.bench.gpu import choice
+
+    return "cpu" if evaluator else choice.device_of(config.backend)
+
+
+def _captured(task: Task, place: str) -> tuple[OpGraph | None, str]:
     """The task's operators, or why they are not known.
 
     Raises:
@@ -236,7 +252,7 @@ def _captured(task: Task) -> tuple[OpGraph | None, str]:
         graph = capture(program)
     except CaptureFailed as failure:
         why_not = f"the operators of `{task.name}` are not known: {failure}"
-    plan_reference(program, None, graph, free_bytes() // 2)
+    plan_reference(program, None, graph, free_bytes(place) // 2)
     if graph is None:  # perhaps because it does not run at all
         program.check()
     return graph, why_not
@@ -250,6 +266,9 @@ def _checkup(task: Task, config: RunConfig, graph: OpGraph | None) -> "Checkup":
     """
     from evokernel.bench.checkup import checkup, require_passed
 
+    if task.device != "cpu" and task.path:
+        # What it asks does not depend on sizes, and a GPU's would take the processor minutes.
+        task, graph = Task.load(task.path), None
     found = checkup(task, config.bench.cache, graph)
     if not config.force:
         require_passed(task, found)
@@ -304,9 +323,10 @@ def _opened(config: MemoryConfig, stack: ExitStack) -> "Memory":
     return stack.enter_context(Memory.open(config))
 
 
-def environment() -> dict[str, str]:
+def environment(backend: Backend = "cpp") -> dict[str, str]:
     """What a run's numbers depend on: machine, interpreter and the packages that compute."""
     return {
+        **_gpu(backend),
         "system": platform.platform(),
         "processor": processor.name(),
         "cpus": str(len(os.sched_getaffinity(0))),
@@ -316,3 +336,18 @@ def environment() -> dict[str, str]:
         "torch": version("torch"),
         "numpy": version("numpy"),
     }
+
+
+def _gpu(backend: Backend) -> dict[str, str]:
+    """The GPU that kernels of a backend run on, and its driver."""
+    from evokernel.bench.gpu import choice
+    from evokernel.bench.gpu.lock import physical
+    from evokernel.bench.gpu.nvml import opened
+
+    place = choice.device_of(backend)
+    if place == "cpu":
+        return {}
+    try:
+        return {"gpu": physical(0).name, "driver": opened().driver}
+    except DeviceMissing:  # who brings an evaluator may run elsewhere
+        return {}

@@ -129,7 +129,7 @@ def test_operator_without_template(refused):
 
 
 @pytest.mark.parametrize("backend", ["cuda", "triton"])
-def test_backend_that_is_not_built_yet(refused, backend):
+def test_backend_without_its_device(refused, backend):
     assert f"`{backend}`" in refused("run", "good.py", "--backend", backend)
 
 

@@ -12,9 +12,10 @@ import pytest
 from evokernel.attempt import Candidate
 from evokernel.bench import Claim
 from evokernel.bench.evaluator import LocalEvaluator
+from evokernel.bench.gpu import choice
 from evokernel.cli import main
 from evokernel.config import BenchConfig
-from evokernel.errors import ConfigError, TaskError
+from evokernel.errors import DeviceMissing, TaskError
 from evokernel.evaluation import Evaluation, Status
 from evokernel.task import Task
 from evokernel.tuning import Space
@@ -382,8 +383,10 @@ def test_a_busy_machine_is_a_status_not_a_number(task, config):
     assert not found.status.is_charged
 
 
-def test_another_backend_is_refused(task, config):
-    with pytest.raises(ConfigError, match="`cuda`"):
+def test_a_backend_whose_device_is_not_here_is_refused(task, config):
+    if not choice.missing("cuda"):
+        pytest.skip("there is a GPU")
+    with pytest.raises(DeviceMissing, match="`cuda`"):
         LocalEvaluator(task, config, backend="cuda")
 
 

@@ -82,7 +82,7 @@ def _live(cell: Cell, report: Report, reaper: int, worker_end: int, output: int)
         _follow_parent(reaper, signal.SIGKILL)
         os.setsid()
         _arrange_files(worker_end, output)
-        _settle(cell.scratch)
+        _settle(cell)
         sandbox.confine(report, cell)
         wire = Wire(socket.socket(fileno=_WIRE))
         scratch = os.open(".", os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -90,7 +90,7 @@ def _live(cell: Cell, report: Report, reaper: int, worker_end: int, output: int)
         os.close(scratch)
         from evokernel.bench.worker import serve
 
-        serve(wire, cell.threads)
+        serve(wire, cell.threads, cell.device)
     except BaseException:
         traceback.print_exc()
         sys.stderr.flush()
@@ -118,11 +118,12 @@ def _arrange_files(worker_end: int, output: int) -> None:
     faulthandler.enable(file=2, all_threads=False)
 
 
-def _settle(scratch: str) -> None:
-    os.chdir(scratch)
+def _settle(cell: Cell) -> None:
+    os.chdir(cell.scratch)
     places = ("HOME", "TMPDIR", "XDG_CACHE_HOME", "TORCH_EXTENSIONS_DIR", "TRITON_CACHE_DIR")
-    os.environ.update(dict.fromkeys(places, scratch))
-    tempfile.tempdir = scratch  # the server may have asked for the folder already
+    os.environ.update(dict.fromkeys(places, cell.scratch))
+    os.environ.update(cell.variables)
+    tempfile.tempdir = cell.scratch  # the server may have asked for the folder already
 
 
 def _follow_parent(parent: int, number: int) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from evokernel.bench.evidence import Evidence
+from evokernel.bench.gpu import authorship
 from evokernel.bench.messages import Outcome
 from evokernel.evaluation import Contract, KernelOrigin
 
@@ -65,6 +66,7 @@ def judge(policy: Policy, outcome: Outcome, evidence: Evidence) -> Contract:
     launched = tuple(sorted({launch.kernel for launch in outcome.launches}))
     origins = tuple(_origin(name, evidence) for name in launched if name in evidence.offered)
     own = tuple(o.kernel for o in origins if o.is_needed is not False) + evidence.extensions
+    own += tuple(name for name in launched if name in evidence.declared)
     broken = (*evidence.tampering, *_breaches(policy, outcome, calls, own, evidence))
     coverage, source = _coverage(outcome, calls, own, evidence)
     return Contract(
@@ -117,13 +119,25 @@ def _breaches(
         sum(outcome.operators.values()), bool(moving(outcome.operators))
     )
     yield from evidence.foreign_imports
+    yield from _foreign_kernels(evidence, own)
     if not own:
         yield "`forward` launched no kernel of its own; the task allows own kernels only"
 
 
+def _foreign_kernels(evidence: Evidence, own: tuple[str, ...]) -> Iterator[str]:
+    """What the trace of its GPU shows of kernels that are not its own."""
+    if evidence.trace is None or (found := authorship.foreign(evidence.trace, own)) is None:
+        return
+    name, share = found
+    yield (
+        f"{share:.0%} of its time on the GPU passes in kernels that were not built from its "
+        f"source, most of it in `{name:.80}`; the task allows own kernels only"
+    )
+
+
 def _coverage(
     outcome: Outcome, calls: tuple[str, ...], own: tuple[str, ...], evidence: Evidence
-) -> tuple[float | None, Literal["samples", "launches"] | None]:
+) -> tuple[float | None, Literal["samples", "launches", "trace"] | None]:
     """Share of the call inside the candidate's own kernels, and who says so.
 
     By the log it is unknown where neither a kernel of its own nor an operator of the library was
@@ -131,6 +145,10 @@ def _coverage(
     """
     if evidence.samples is not None and (seen := evidence.coverage(own)) is not None:
         return seen, "samples"
+    if evidence.trace is not None:
+        return authorship.coverage(evidence.trace, own), "trace"
+    if evidence.is_on_gpu:  # the log says when the host launched, not how long a kernel ran
+        return None, None
     counted = [launch.seconds for launch in outcome.launches if launch.kernel in own]
     if not (counted or calls) or outcome.seconds <= 0:
         return None, None
@@ -146,7 +164,8 @@ def _origin(name: str, evidence: Evidence) -> KernelOrigin:
 
 
 def _unaccounted(launched: tuple[str, ...], evidence: Evidence) -> Iterator[str]:
-    if strangers := [name for name in launched if name not in evidence.offered]:
+    known = {*evidence.offered, *evidence.declared}
+    if strangers := [name for name in launched if name not in known]:
         shown = ", ".join(f"`{name}`" for name in strangers[:5])
         yield f"its log names kernels that no built source offers ({shown}); they count for nothing"
     if idle := [name for name in launched if evidence.needed.get(name) is False]:

@@ -127,7 +127,7 @@ def compare(limits: Limits, got: torch.Tensor, briefly: bool = False) -> Compare
     found = pieces.rows(got)
     wrong, worst, worst_ratio = 0, None, 0.0
     width = found.shape[1]
-    for top, left in pieces.chunks(*found.shape):
+    for top, left in pieces.chunks(found):
         ratio = _ratios(limits, found, top, left)
         if limits.lost is not None:
             _forgive(ratio, limits.lost, top, left, width, but_infinite=True)

@@ -23,7 +23,9 @@ from evokernel.bench import (
     silent,
     tuning,
 )
-from evokernel.bench.messages import Faulted, Loaded
+from evokernel.bench.device import DeviceFacts
+from evokernel.bench.gpu import attribution, choice
+from evokernel.bench.messages import Fault, Faulted, Loaded
 from evokernel.bench.opponents import Opponents
 from evokernel.bench.pool import Worker
 from evokernel.bench.provenance import Subject
@@ -32,9 +34,9 @@ from evokernel.bench.session import Session
 from evokernel.bench.tally import Tally
 from evokernel.bench.trials import REPEATS, Failure, Trials
 from evokernel.bench.tries import KnownTries
-from evokernel.compilers.cpp import CppCompiler
+from evokernel.compilers.choice import compiler_for
 from evokernel.config import BenchConfig
-from evokernel.errors import ConfigError, WorkerError
+from evokernel.errors import WorkerError
 from evokernel.evaluation import Contract, Evaluation, Promotion, Status
 from evokernel.task import Task
 from evokernel.tuning import Space, Tuning
@@ -53,17 +55,14 @@ class LocalEvaluator:
         say: Told in a few words what begins now.
 
     Raises:
-        ConfigError: Another backend than `cpp`.
+        DeviceMissing: The backend needs a GPU, and none can be used.
     """
 
     def __init__(
         self, task: Task, config: BenchConfig, backend: Backend = "cpp", say: Say = silent
     ) -> None:
-        if backend != "cpp":
-            raise ConfigError(
-                f"backend `{backend}` cannot be measured here yet; expected `cpp`, kernels for the "
-                "processor"
-            )
+        choice.require(backend)
+        self.backend: Backend = backend
         self.task = task
         self.config = config
         self._say = say
@@ -107,15 +106,15 @@ class LocalEvaluator:
                 tally.loaded(loaded, seconds)
                 return self._judge(candidate, worker, loaded, tally)
         except Faulted as error:
-            return tally.faulted(error.fault)
+            return tally.faulted(self._attributed(candidate, error.fault))
         except WorkerError as error:
             return tally.failed(Failure(Status.INFRASTRUCTURE, str(error)))
 
     def profile(self, candidate: Candidate, evaluation: Evaluation) -> Evaluation:
         """Add a `Profile` to the evaluation of a passed candidate."""
-        if evaluation.timing is None:
-            return evaluation
         session = self._ready()[0]
+        if evaluation.timing is None or not isinstance(session.device, DeviceFacts):
+            return evaluation
         self._say("looking for what bounds it")
         began = time.monotonic()
         evidence: probes.Evidence | None = None
@@ -166,7 +165,8 @@ class LocalEvaluator:
         Raises:
             CompilerMissing: No compiler answers.
         """
-        CppCompiler(self.config.cache, timeout_s=self.config.compile_s)
+        first: Backend = "cpp" if self.backend == "cpp" else "cuda"
+        compiler_for(first, self.config.cache, self.config.compile_s)
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -179,7 +179,7 @@ class LocalEvaluator:
     def _ready(self) -> tuple[Session, Opponents]:
         """The session, begun at the first need."""
         if self._session is None or self._opponents is None:
-            self._session = Session(self.task, self.config, self._say)
+            self._session = Session(self.task, self.config, self._say, self.backend)
             self._opponents = Opponents(self._session)
         return self._session, self._opponents
 
@@ -200,6 +200,14 @@ class LocalEvaluator:
         began = time.monotonic()
         worker, loaded = session.fork(candidate)
         return worker, loaded, time.monotonic() - began
+
+    def _attributed(self, candidate: Candidate, fault: Fault) -> Fault:
+        """A fault on the GPU by the kernel that made it."""
+        session = self._ready()[0]
+        if session.gpu is None or not attribution.is_on_device(fault):
+            return fault
+        self._say("looking for the kernel that failed")
+        return attribution.attributed(session, candidate, fault)
 
     def _discard(self) -> None:
         """Kill workers that no `verify` came for."""

@@ -13,10 +13,12 @@ from functools import cached_property
 from pathlib import Path
 
 from evokernel.bench.mappings import SHARED_MEMORY, Mapping, Owner, code_of, owner_of
+from evokernel.bench.messages import Traced
 from evokernel.bench.sampling import LEAST_SAMPLES, Samples, name_of
 from evokernel.bench.symbols import in_words
 from evokernel.compilers import Artefact, KernelSource, elf
 from evokernel.compilers.elf import BadLibrary
+from evokernel.compilers.signatures import KERNELS_ONLY, signatures
 from evokernel.evaluation import Diagnostic
 
 LIBRARY_SHARE = 0.10
@@ -83,17 +85,31 @@ class Evidence:
     """Whether the result changes without any of its kernels."""
     needed: dict[str, bool] = field(default_factory=dict)
     """The same for single functions, as far as that was tried."""
+    declared: tuple[str, ...] = ()
+    """Functions of its text that Triton compiles, in its process."""
+    trace: tuple[Traced, ...] | None = None
+    """What its GPU did for one call; None where that is not known."""
     notes: tuple[str, ...] = ()
     hints: tuple[Diagnostic, ...] = ()
 
     @cached_property
     def offered(self) -> dict[str, Handed]:
         """Every function that the libraries built for it offer."""
-        return {
+        found = {
             function.name: handed
             for handed, library in self._libraries
             for function in library.functions
         }
+        for handed in self.handed:
+            if handed.kernel.backend == "cuda":
+                offered = signatures(handed.kernel.source, KERNELS_ONLY["cuda"])
+                found |= {signature.name: handed for signature in offered}
+        return found
+
+    @property
+    def is_on_gpu(self) -> bool:
+        """Whether its kernels run on a GPU."""
+        return bool(self.declared) or any(one.kernel.backend == "cuda" for one in self.handed)
 
     @property
     def extensions(self) -> tuple[str, ...]:
@@ -177,7 +193,7 @@ class Evidence:
     def _libraries(self) -> Iterator[tuple[Handed, elf.Library]]:
         """Each library that was built for it once, however often it was asked for."""
         for one in {one.artefact.key: one for one in self.handed}.values():
-            if one.library is not None:
+            if one.kernel.backend == "cpp" and one.library is not None:
                 yield one, one.library
 
 

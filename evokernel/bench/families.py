@@ -301,9 +301,11 @@ def _sprinkled(tensor: torch.Tensor, floor: bool, seed: int) -> torch.Tensor:
 
     values = (float("nan"), float("inf")) if floor else (float("nan"), float("inf"), -float("inf"))
     count = min(64, max(len(values), tensor.numel() // SPRINKLE_EVERY))
-    draw = torch.Generator().manual_seed(seed % 2**63)
-    places = torch.randint(tensor.numel(), (count,), generator=draw)
-    specials = torch.tensor([values[i % len(values)] for i in range(count)], dtype=tensor.dtype)
+    device = tensor.device
+    draw = torch.Generator(device).manual_seed(seed % 2**63)
+    places = torch.randint(tensor.numel(), (count,), generator=draw, device=device)
+    chosen = [values[i % len(values)] for i in range(count)]
+    specials = torch.tensor(chosen, dtype=tensor.dtype, device=device)
     out = tensor.clone()
     where = torch.unravel_index(places, tensor.shape) if tensor.dim() else ()
     out[where] = specials if tensor.dim() else specials[0]

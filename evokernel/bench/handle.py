@@ -18,12 +18,14 @@ from evokernel.bench.messages import (
     Protections,
     Repetition,
     TimePlan,
+    Traced,
     Turn,
     Usage,
     Variant,
     WorkerSpec,
 )
 from evokernel.bench.outcomes import outcome, read_out
+from evokernel.bench.passage import to_worker
 from evokernel.bench.procfs import forget_peak, usage_of
 from evokernel.bench.tensors import Package, pack
 from evokernel.bench.trees import BadTree
@@ -52,6 +54,9 @@ class Worker:
         self._addresses: dict[str, Any] = {}
         self._anchors: list[Anchor] = []
         self._main = next(iter(self.pids), None)
+        self.on_end: Callable[[tuple[int, ...]], None] | None = None
+        """Told once, when it has been killed, which processes it had."""
+        self._passage = to_worker(spec.device)
         self.first_call_s: float | None = None
         """Wall seconds of the first `run` with the way there and back, by the parent's clock."""
         self.hold = Hold(self._main, lambda: self.pids)
@@ -75,8 +80,16 @@ class Worker:
         `state` is the reference's `state_dict`; it is loaded when names and shapes match.
         Statuses: INVALID_SOURCE (syntax, no class, constructor takes other arguments),
         COMPILE_ERROR, COMPILE_TIMEOUT, RUNTIME_ERROR, and those of a worker that was ended.
+
+        Raises:
+            WorkerError: It cannot use the GPU.
         """
         spec = self.spec
+        try:
+            self._passage.begin(lambda wishes: self._ask("begin", wishes), spec)
+        except WorkerError:
+            self.kill()
+            raise
         if spec.role == "candidate" and not self._anchors:
             self._anchors = [tuple(a) for a in self._ask("anchors", {})["anchors"]]
         message = {
@@ -110,11 +123,9 @@ class Worker:
             WorkerError: An argument that is neither a dense tensor nor a plain value.
         """
         message = {"do": "put", "name": name, "slots": slots, "output_bytes": list(output_bytes)}
-        if isinstance(args, Package):
-            reply = self._send_package("put", message, args, deadline_s)
-        else:
-            with pack(list(args)) as package:
-                reply = self._send_package("put", message, package, deadline_s)
+        with self._passage.laid(args, sum(output_bytes)) as (parts, files):
+            deadline_s = self._deadline("put", deadline_s)
+            reply, _ = self._contact.call("put", {**message, **parts}, files, deadline_s)
         self._addresses[name] = reply.get("addresses")
 
     def drop(self, name: str) -> None:
@@ -258,13 +269,23 @@ class Worker:
         told = {part: reply.get(part) for part in ("wall_s", "launched")}
         return self._parse(Probe, {"calls": calls, "threads": threads, **told})
 
+    def trace(self, name: str, deadline_s: float | None = None) -> tuple[Traced, ...]:
+        """What the GPU did for one call; nothing where it cannot be traced."""
+        told = self._ask("trace", {"name": self._known(name)}, deadline_s).get("events")
+        if not isinstance(told, list):
+            self._refuse()
+        return tuple(self._parse(Traced, item) for item in told)
+
     def peak_bytes(self, name: str, deadline_s: float | None = None) -> int | None:
-        """Extra resident memory at the peak of one call, as the parent sees it; None if it cannot.
+        """Extra memory at the peak of one call, as the parent sees it; None if it cannot.
 
         Free memory is given back before, so that all that the call needs is new. Resolution is a
         huge page (2 MiB). Leaves output memory cold: warm up again before timing.
         """
         self._ask("settle", {"name": self._known(name)}, deadline_s)
+        if self.spec.device != "cpu":  # as torch's allocator in the worker tells
+            told = self._ask("peak", {"name": name}, deadline_s).get("bytes")
+            return told if isinstance(told, int) and told >= 0 else None
         before = self.usage().resident_bytes
         if self._main is None or not forget_peak(self._main):
             return None
@@ -300,7 +321,14 @@ class Worker:
         Raises:
             WorkerError: A process or file survived.
         """
-        self._contact.close()
+        pids = self.pids if self.on_end else ()
+        try:
+            self._contact.close()
+        finally:
+            self._passage.close()
+        if self.on_end is not None:
+            told, self.on_end = self.on_end, None
+            told(pids)
 
     def __enter__(self) -> Self:
         """Enter a block at whose end it is killed."""
@@ -329,7 +357,7 @@ class Worker:
         deadline_s = self._deadline(do, deadline_s)
         reply, files = self._contact.call(do, {"do": do, **message}, (), deadline_s)
         try:
-            with Package.receive(reply["package"], files, self._limit) as package:
+            with self._passage.received(reply, files, self._limit) as package:
                 outputs = package.value()
                 return outcome(outputs, package.layouts, reply)
         except (BadTree, KeyError, TypeError, ValueError, AttributeError) as error:

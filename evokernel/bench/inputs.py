@@ -8,6 +8,7 @@ from evokernel.bench.messages import Variant
 from evokernel.bench.tensors import ALIGNMENT, Package, same_bytes, vary
 
 _PAGE = 4096
+_GPU_SHIFT = _PAGE + 512  # torch's allocator aligns to 512 bytes, and kernels may count on it
 
 
 class InputSet:
@@ -77,9 +78,9 @@ class InputSet:
 
 def _buffer(flat: torch.Tensor, slot: int) -> torch.Tensor:
     """A buffer of the same length, whose place within a page depends on the slot."""
-    shift = slot * (_PAGE + 3 * ALIGNMENT)
+    shift = slot * (_GPU_SHIFT if flat.is_cuda else _PAGE + 3 * ALIGNMENT)
     size = flat.numel() * flat.dtype.itemsize
-    room = torch.empty(shift + size, dtype=torch.uint8)
+    room = torch.empty(shift + size, dtype=torch.uint8, device=flat.device)
     return room[shift:].view(flat.dtype)
 
 

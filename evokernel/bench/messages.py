@@ -29,11 +29,20 @@ class WorkerSpec(Frozen):
     """Mode that the module is put into before it is called."""
     dtype: str | None = None
     """Floating type to which the constructed module is converted, e.g. `float16`; None keeps it."""
+    device: str = "cpu"
+    """Where module and inputs live: `cpu`, or a GPU as torch names it, e.g. `cuda:0`."""
+    is_tf32: bool = False
+    """Whether products of float32 may be computed with TF32; on GPUs only."""
+    is_blocking: bool = False
+    """Each launch waits for its kernel, so that a fault is told by the kernel that made it."""
+    device_bytes: int = Field(default=0, ge=0)
+    """Memory of the GPU that torch may allocate for it; 0 is no limit."""
     threads: int = Field(default=1, ge=1)
     """CPU threads of torch and OpenMP."""
     memory_bytes: int = Field(default=4 << 30, ge=64 << 20)
     """Address space that the worker may use beyond what it is born with, the harness's buffers
-    (inputs x (slots + 1), outputs, flush buffer) included."""
+    (inputs x (slots + 1), outputs, flush buffer) included; with a GPU, memory in use (CUDA reserves
+    far more addresses than it uses)."""
     scratch_bytes: int = Field(default=256 << 20, ge=1 << 20)
     """Size limit of the scratch folder."""
     output_bytes: int = Field(default=1 << 20, ge=1 << 10)
@@ -333,6 +342,17 @@ class Probe(Frozen):
     def inside_s(self) -> float:
         """Seconds inside own kernels per call."""
         return sum(kernel.seconds for kernel in self.launched) / self.calls
+
+
+class Traced(Frozen):
+    """One thing that a GPU did for a call, as its worker was told by CUPTI."""
+
+    name: str
+    """Of the kernel, or what it copied or filled."""
+    ns: int = Field(ge=0)
+    """Device time, nanoseconds."""
+    stream: int
+    """Number of the stream."""
 
 
 class Usage(Frozen):

@@ -7,7 +7,7 @@ import re
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,6 +27,7 @@ _NAME = "evokernel_candidate"
 _OTHER_NAME = "Model"
 _TAIL = 4000  # characters of a traceback that are passed on
 _ALLOCATOR = "DefaultCPUAllocator"  # torch's word for a CPU allocation that failed
+_NO_DEVICE_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"  # the driver's
 _EXTENSION = "Error building extension"  # torch's words for one of `load_inline`
 _COMPILER = re.compile(r"^(\S+\.\w+):(\d+):(\d+): (?:fatal )?(error|warning): (.+)$", re.MULTILINE)
 _MOST_DIAGNOSTICS = 20
@@ -71,8 +72,11 @@ def build(
     seed: int,
     mode: str = "eval",
     dtype: str | None = None,
+    device: str = "cpu",
 ) -> Built:
     """Import the text, construct its class after seeding, convert it, take over state and mode.
+
+    As in KernelBench it is constructed on the processor, and then moved.
 
     Raises:
         Refusal: It is no module with such a class that takes these arguments.
@@ -90,6 +94,10 @@ def build(
     if dtype is not None:
         convert(model, DTYPES[dtype])
     origin = "absent" if state is None else _take_over(model, state)
+    if device != "cpu":
+        from evokernel.bench.gpu import placing
+
+        placing.move(model, device)
     model.train(mode == "train")
     return Built(model, origin, imported - start, time.perf_counter() - imported)
 
@@ -125,6 +133,8 @@ def describe(error: BaseException) -> tuple[Status, str, tuple[Diagnostic, ...],
     if isinstance(error, RuntimeError) and said.startswith(_EXTENSION):
         return _extension(said)
     text = f"{_missing(error, said)}{type(error).__name__}: {said}"[:500]
+    if _has_gpu():  # what follows is torch's advice on how to debug
+        text = text.partition("\n")[0]
     if _is_out_of_memory(error):
         return Status.OUT_OF_MEMORY, text, _position(error, text), log
     return Status.RUNTIME_ERROR, text, _position(error, text), log
@@ -156,11 +166,19 @@ def _said(error: BaseException) -> str:
 
 def _missing(error: BaseException, said: str) -> str:
     """What this machine lacks, which is no fault of the module; empty where that is nothing."""
+    if _has_gpu():
+        return ""
     is_absent = isinstance(error, ModuleNotFoundError)
     package = (error.name or "").partition(".")[0] if isinstance(error, ImportError) else ""
     if (is_absent and package in _FOR_GPUS) or _NO_GPU.search(said):
         return _LACKING
     return ""
+
+
+def _has_gpu() -> bool:
+    """Whether this process has opened one."""
+    is_initialized: Callable[[], bool] = torch.cuda.is_initialized
+    return is_initialized()
 
 
 def listen_to(broker: Any) -> None:
@@ -226,7 +244,10 @@ def _take_over(model: torch.nn.Module, state: Mapping[str, torch.Tensor]) -> str
 def _is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    return isinstance(error, RuntimeError) and _ALLOCATOR in _said(error)
+    said, names = _said(error), {kind.__name__ for kind in type(error).__mro__}
+    if "CUDADriverError" in names or "CUDARuntimeError" in names:  # CuPy's, for the harness's own
+        return _NO_DEVICE_MEMORY in said
+    return isinstance(error, RuntimeError) and (_ALLOCATOR in said or _NO_DEVICE_MEMORY in said)
 
 
 def _frames(error: BaseException) -> list[traceback.FrameSummary]:

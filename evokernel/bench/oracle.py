@@ -63,6 +63,8 @@ class Oracle:
         budget_bytes: Memory for inputs, and as much again for expected values; what does not fit is
             made again when it is needed.
         redraw: Give weights that are constant other values (see `weights`).
+        device: Where inputs and expected values lie and the reference runs, in memory of this
+            process: `cpu`, or a GPU as torch names it.
     """
 
     def __init__(
@@ -72,10 +74,15 @@ class Oracle:
         graph: OpGraph | None = None,
         budget_bytes: int = BUDGET_BYTES,
         redraw: bool = False,
+        device: str = "cpu",
     ) -> None:
         self.program = program
+        self.device = device
         self._seed = seed
-        self.reference = Reference(program, self.derive("weights"), graph, redraw=redraw)
+        self._budget_bytes = budget_bytes
+        self.reference = Reference(
+            program, self.derive("weights"), graph, redraw=redraw, device=device
+        )
         self.init_args, self.init_kwargs = program.init_inputs(self.reference.weights_seed)
         self._packages: Stock[Package] = Stock(
             budget_bytes, lambda package: package.bytes, lambda package: package.close()
@@ -105,7 +112,8 @@ class Oracle:
         """
         if not weights.constant(self.reference.state):
             return None
-        other = Oracle(self.program, self._seed, self.reference.graph, redraw=True)
+        budget, graph = self._budget_bytes, self.reference.graph
+        other = Oracle(self.program, self._seed, graph, budget, redraw=True, device=self.device)
         try:
             if all(other.expected(case).is_evidence for case in other.weights_cases):
                 return other
@@ -155,16 +163,19 @@ class Oracle:
         if case.variant is not None:
             return _varied(self.package(case), case.variant)
         if case.family in {"timed", "weights"} or case.draw > 0:
-            return self.program.make_inputs(case.workload, self.derive(case.name))
+            return self._drawn(case.workload, case.name)
         seed, kinds = self.derive(case.workload.name), self._natures(case.workload)
         base = self._base(case.workload)
         made = families.apply(case.family, base, kinds, seed, case.keep_domain)
         return list(made)
 
     def package(self, case: Case) -> Package:
-        """The case's inputs, before any variant, in shared memory; the oracle owns it."""
+        """The case's inputs, before any variant, in shared memory; the oracle owns it.
+
+        On a GPU they lie in device memory that nobody else has, and are copied for each worker.
+        """
         plain = Case(case.workload, case.family, case.keep_domain, case.draw)
-        return self._packages.get(plain.name, lambda: pack(self.inputs(plain)))
+        return self._packages.get(plain.name, lambda: self._packed(self.inputs(plain)))
 
     def expected(self, case: Case) -> Expectation:
         """What is right for a case.
@@ -253,6 +264,11 @@ class Oracle:
         """Give the shared memory back."""
         self._packages.clear()
         self._expected.clear()
+        self._last = ("", [])
+        if self.device != "cpu":
+            from evokernel.bench.gpu import memory
+
+            memory.give_back()
 
     def _bounded(self, moves: bool = True) -> Bounds:
         """What has to remain of timed inputs while they vary."""
@@ -293,9 +309,26 @@ class Oracle:
     def _base(self, workload: Workload) -> list[Any]:
         """Normal inputs, kept from one family to the next."""
         if self._last[0] != workload.name:
-            made = self.program.make_inputs(workload, self.derive(workload.name))
-            self._last = (workload.name, made)
+            self._last = (workload.name, self._drawn(workload, workload.name))
         return self._last[1]
+
+    def _drawn(self, workload: Workload, label: str) -> list[Any]:
+        """Arguments of `forward` from the secret, where the reference runs."""
+        seed = self.derive(label)
+        if self.device == "cpu":
+            return self.program.make_inputs(workload, seed)
+        from evokernel.bench.gpu import placing
+
+        return placing.inputs_on(self.program, workload, seed, self.device)
+
+    def _packed(self, inputs: list[Any]) -> Package:
+        if self.device == "cpu":
+            return pack(inputs)
+        import torch
+
+        from evokernel.bench.gpu.parcel import Parcel
+
+        return Parcel.packed(inputs, torch.device(self.device))
 
     def _natures(self, workload: Workload) -> tuple[Nature, ...]:
         if workload.name not in self._kinds:

@@ -42,7 +42,7 @@ def spiked(values: torch.Tensor, index: int, seed: int, is_signed: bool) -> torc
     ends = [(dim, end) for dim in range(out.dim()) for end in (0, -1) if out.shape[dim] > 1]
     for dim, end in ends or [(0, 0)] * bool(out.dim()):
         face = out.select(dim, end)
-        number = torch.arange(face.numel()).reshape(face.shape)
+        number = torch.arange(face.numel(), device=face.device).reshape(face.shape)
         chosen = number % 3 == (0 if end == 0 or face.numel() < 3 else 1)
         face.masked_fill_(chosen, height)
         if is_signed and face.numel() >= 3:
@@ -60,7 +60,8 @@ def offset(values: torch.Tensor, index: int, seed: int, is_signed: bool) -> torc
     height = min(OFFSET * _rms(values), _reach(values))
     if not is_signed or not values.dim():
         return values + height
-    number = torch.arange(values.shape[0]).reshape(-1, *[1] * (values.dim() - 1))
+    number = torch.arange(values.shape[0], device=values.device)
+    number = number.reshape(-1, *[1] * (values.dim() - 1))
     return values + height * (1 - 2 * ((number + index) % 2)).to(values.dtype)
 
 
@@ -99,11 +100,14 @@ def wide(values: torch.Tensor, index: int, seed: int, is_signed: bool) -> torch.
     """Sizes over four decades and both signs: around 0, and far into both saturations."""
     import torch
 
-    draw = torch.Generator().manual_seed(seed % 2**63)
-    exponents = torch.rand(values.shape, generator=draw).mul_(2 * DECADES).sub_(DECADES)
+    device = values.device
+    draw = torch.Generator(device).manual_seed(seed % 2**63)
+    exponents = torch.rand(values.shape, generator=draw, device=device)
+    exponents = exponents.mul_(2 * DECADES).sub_(DECADES)
     sizes = torch.pow(10.0, exponents).mul_(min(_rms(values), _reach(values) / 10**DECADES))
     if is_signed:
-        sizes.mul_(torch.randint(0, 2, values.shape, generator=draw).mul_(2).sub_(1))
+        signs = torch.randint(0, 2, values.shape, generator=draw, device=device)
+        sizes.mul_(signs.mul_(2).sub_(1))
     return sizes.to(values.dtype)
 
 
@@ -112,7 +116,7 @@ def one_hot(values: torch.Tensor) -> torch.Tensor:
     import torch
 
     rows = values.reshape(-1, values.shape[-1])
-    number = torch.arange(rows.shape[0])
+    number = torch.arange(rows.shape[0], device=rows.device)
     place = torch.where(number % 3 == 0, 0, torch.where(number % 3 == 1, -1, number))
     out = torch.zeros_like(rows)
     out.scatter_(1, (place % rows.shape[1])[:, None], 1.0)
@@ -126,9 +130,9 @@ def relabelled(labels: torch.Tensor, seed: int) -> torch.Tensor:
     """
     import torch
 
-    draw = torch.Generator().manual_seed(seed % 2**63)
     flat = labels.reshape(-1)
-    out = flat[torch.randperm(flat.numel(), generator=draw)].clone()
+    draw = torch.Generator(flat.device).manual_seed(seed % 2**63)
+    out = flat[torch.randperm(flat.numel(), generator=draw, device=flat.device)].clone()
     valid = flat[flat >= 0]
     if flat.numel() >= 4 and valid.numel():
         out[0], out[-1] = valid.max(), valid.min()
@@ -139,8 +143,8 @@ def thinned(mask: torch.Tensor, seed: int) -> torch.Tensor:
     """Half of what is masked is no longer, so that no row is masked more than before."""
     import torch
 
-    draw = torch.Generator().manual_seed(seed % 2**63)
-    return mask & (torch.rand(mask.shape, generator=draw) < 0.5)
+    draw = torch.Generator(mask.device).manual_seed(seed % 2**63)
+    return mask & (torch.rand(mask.shape, generator=draw, device=mask.device) < 0.5)
 
 
 FLOATING: dict[str, Callable[[torch.Tensor, int, int, bool], torch.Tensor]] = {
@@ -176,7 +180,8 @@ def _alternating(values: torch.Tensor) -> torch.Tensor:
     """`TRIAD` along every dimension, one step further from each line to the next."""
     import torch
 
-    place = torch.zeros((), dtype=torch.int64)
+    place = torch.zeros((), dtype=torch.int64, device=values.device)
     for dim, size in enumerate(values.shape):
-        place = place + torch.arange(size).reshape(size, *[1] * (values.dim() - dim - 1))
-    return torch.tensor(TRIAD, dtype=values.dtype)[place % len(TRIAD)]
+        steps = torch.arange(size, device=values.device)
+        place = place + steps.reshape(size, *[1] * (values.dim() - dim - 1))
+    return torch.tensor(TRIAD, dtype=values.dtype, device=values.device)[place % len(TRIAD)]

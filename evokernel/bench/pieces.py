@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 CHUNK = 1 << 17
 """Elements handled at a time: their float64 copies about fit into a second-level cache."""
+CHUNK_ON_GPU = 1 << 24
+"""The same on a GPU, where many small pieces would be all launches."""
 SHORT_ROW = 64
 """Rows shorter than this do not have a scale of their own."""
 
@@ -29,12 +31,14 @@ def rows(tensor: torch.Tensor) -> torch.Tensor:
     return flat.contiguous().reshape(-1, width) if flat.numel() else flat.reshape(0, width)
 
 
-def chunks(count: int, width: int) -> Iterator[tuple[slice, slice]]:
-    """Pieces of a (count, width) tensor of at most `CHUNK` elements, as slices of both."""
-    tall = max(1, CHUNK // max(width, 1))
+def chunks(tensor: torch.Tensor) -> Iterator[tuple[slice, slice]]:
+    """Pieces of a (count, width) tensor, small enough for where it lies, as slices of both."""
+    count, width = tensor.shape
+    most = CHUNK_ON_GPU if tensor.is_cuda else CHUNK
+    tall = max(1, most // max(width, 1))
     for top in range(0, count, tall):
-        for left in range(0, width, CHUNK):
-            yield slice(top, top + tall), slice(left, left + CHUNK)
+        for left in range(0, width, most):
+            yield slice(top, top + tall), slice(left, left + most)
 
 
 @contextmanager

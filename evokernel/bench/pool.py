@@ -26,6 +26,7 @@ from evokernel.bench.scratch import Quarters, Scratch
 from evokernel.bench.warm import ServerRefused, WarmServer
 from evokernel.bench.wire import Wire
 from evokernel.compilers import fence
+from evokernel.confinement import files
 from evokernel.errors import WorkerError
 
 __all__ = ["Build", "Worker", "WorkerPool"]
@@ -202,18 +203,34 @@ class WorkerPool:
         return contact
 
     def _cell(self, spec: WorkerSpec, scratch: Scratch) -> Cell:
-        compiles = spec.role == "compile"
+        compiles, is_gpu = spec.role == "compile", spec.device != "cpu"
         calls_s = spec.run_s + (spec.build_s if compiles else 0.0)
-        tools = fence.toolchain() if compiles else ()
+        # Triton builds what launches its kernels with the host's compiler, in the worker.
+        tools = fence.toolchain() if compiles or is_gpu else ()
         return Cell(
             scratch=str(scratch.path),
             scratch_bytes=spec.scratch_bytes,
             memory_bytes=spec.memory_bytes,
             threads=spec.threads,
             cpu_s=int(calls_s * _LIFE_CALLS * spec.threads) + 1,
-            readable=(str(self._kernels), *map(str, self._path), *tools),
+            readable=(
+                *(str(self._kernels), *map(str, self._path), *tools),
+                *(files.GPU_SYSTEM if is_gpu else ()),
+            ),
             writable=(str(self._inductor),) if compiles else (),
+            device=spec.device,
+            nodes=files.gpu_nodes() if is_gpu else (),
+            variables=self._variables(spec),
         )
+
+    def _variables(self, spec: WorkerSpec) -> dict[str, str]:
+        """What only this worker's environment has."""
+        found: dict[str, str] = {}
+        if spec.role == "compile" and spec.device != "cpu":
+            found["TRITON_CACHE_DIR"] = str(self._inductor / "triton")
+        if spec.is_blocking:
+            found["CUDA_LAUNCH_BLOCKING"] = "1"
+        return found
 
     @property
     def _kernels(self) -> Path:

@@ -11,11 +11,10 @@ from pathlib import Path
 
 from evokernel.attempt import Candidate
 from evokernel.bench.counters import Place, Seen, watched
-from evokernel.bench.device import CPU
-from evokernel.bench.disturbance import device_lock, waited_seconds
+from evokernel.bench.disturbance import waited_seconds
 from evokernel.bench.messages import Probe
 from evokernel.bench.pool import Worker
-from evokernel.bench.session import LOCK_S, Session
+from evokernel.bench.session import Session
 from evokernel.bench.timing import WAIT_S, WAIT_SHARE
 from evokernel.compilers import Artefact
 from evokernel.compilers.assembly import Loop, loops, text_shift
@@ -85,7 +84,7 @@ def examine(session: Session, candidate: Candidate) -> Evidence:
     with worker:
         session.put_timed(worker)
         name = session.oracle.timed_cases()[0].name
-        with device_lock(CPU, LOCK_S):
+        with session.turn():
             found, seen = _run(worker, name, session.threads)
     return _with_code(found, seen, [Path(artefact.path) for artefact in built])
 

@@ -12,6 +12,7 @@ from evokernel.bench import contract, hints
 from evokernel.bench.deletion import Deletion
 from evokernel.bench.evidence import Evidence, Handed, built_files
 from evokernel.bench.extensions import built_here
+from evokernel.bench.gpu import authorship
 from evokernel.bench.mappings import code_of
 from evokernel.bench.messages import Loaded, Outcome
 from evokernel.bench.oracle import Case
@@ -101,10 +102,11 @@ def again(subject: Subject, found: Contract) -> tuple[Contract, Failure | None]:
     Raises:
         Faulted: It failed meanwhile.
     """
-    evidence = _seen(subject)
+    evidence = _seen(subject, is_late=True)
     second = contract.judge(subject.session.contract, subject.instrumented, evidence)
     if second.is_kept:
-        return found, None
+        traced = {"coverage": second.coverage, "coverage_from": second.coverage_from}
+        return (found if evidence.trace is None else found.model_copy(update=traced)), None
     changed = {"is_kept": False, "breaches": second.breaches, "libraries": second.libraries}
     reason = f"after it had been timed: {contract.breach(second)}"
     return found.model_copy(update=changed), Failure(Status.CONTRACT, reason)
@@ -124,8 +126,10 @@ def _evidence(subject: Subject, thorough: bool) -> Evidence:
     )
 
 
-def _seen(subject: Subject) -> Evidence:
-    """What is seen from outside while it makes some calls."""
+def _seen(subject: Subject, is_late: bool = False) -> Evidence:
+    """What is seen from outside while it makes some calls; `is_late` after the timing."""
+    if subject.session.gpu is not None:
+        return authorship.seen(subject, is_traced=is_late)
     worker, handed, case = subject.worker, subject.handed, subject.cases[0]
     sizes = subject.session.oracle.expected(case).output_bytes
     worker.put(case.name, subject.session.oracle.package(case), output_bytes=sizes)
@@ -165,7 +169,7 @@ def _deleted(
 ) -> tuple[bool | None, dict[str, bool], tuple[str, ...]]:
     """Whether its kernels are needed: all together, and one by one."""
     load_s = subject.loaded.import_s + subject.loaded.construct_s
-    if not subject.handed:
+    if not subject.handed or subject.session.gpu is not None:
         return None, {}, ()
     if extensions:
         return None, {}, (WITH_EXTENSIONS,)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from evokernel.bench import device as devices
 from evokernel.bench import statistics, timing
 from evokernel.bench.doubts import wrong_batch, wrong_cores, wrong_kind, wrong_turns
 from evokernel.bench.favour import favour
@@ -203,9 +202,7 @@ def _look_again(session: Session) -> None:
     """Measure the peaks again, once a session: they may have been taken at a bad moment."""
     if not session.has_looked_again:
         session.has_looked_again = True
-        session.device = devices.measure_again(
-            session.config.cache, session.threads, session.compiler, session.device
-        )
+        session.measure_again()
 
 
 def _impossible(session: Session, seconds: float) -> Failure:

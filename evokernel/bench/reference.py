@@ -62,8 +62,10 @@ class Reference:
         weights_seed: Seed of the weights.
         graph: Operator graph of its first workload, if it could be captured; it tells how long
             reductions are, and whether rows are independent.
-        memory_bytes: Memory for a call at both precisions; None is half of what is free.
+        memory_bytes: Memory for a call at both precisions; None is half of what is free on the
+            device.
         redraw: Give weights that are constant other values (see `weights`).
+        device: Where it runs.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Reference:
         graph: OpGraph | None = None,
         memory_bytes: int | None = None,
         redraw: bool = False,
+        device: str = "cpu",
     ) -> None:
         import torch
 
@@ -86,6 +89,12 @@ class Reference:
             for module in (self._module, self._exact_module):
                 module.load_state_dict(other, strict=False)
         self.state = {name: value.clone() for name, value in self._module.state_dict().items()}
+        """Its weights, on the processor."""
+        if device != "cpu":
+            from evokernel.bench.gpu import placing
+
+            for module in (self._module, self._exact_module):
+                placing.move(module, device)
         self.notes: list[str] = []
         """What limits the checks."""
         self.is_deterministic = True
@@ -93,7 +102,7 @@ class Reference:
         self.depth = 1
         """Upper estimate of the longest reduction behind an output element."""
         self._has_exact = True
-        self._memory_bytes = memory_bytes or free_bytes() // 2
+        self._memory_bytes = memory_bytes or free_bytes(device) // 2
         self._plans: dict[str, ReferencePlan] = {}
         self._repeated: set[str] = set()
 
@@ -240,8 +249,12 @@ class Reference:
         return self.graph.flops // (2 * max(1, sum(value.numel() for _, value in found)))
 
 
-def free_bytes() -> int:
-    """Memory that the system could give without swapping."""
+def free_bytes(device: str = "cpu") -> int:
+    """Memory of a device that could be had now; of the host's, what it gives without swapping."""
+    if device != "cpu":
+        from evokernel.bench.gpu import memory
+
+        return memory.free_bytes(device)
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
@@ -259,12 +272,14 @@ def shaken(inputs: list[Any], depth: int) -> Any:
     """Inputs in fp64 of which half, drawn at random, are off by what `tolerance.shake` says."""
     import torch
 
-    draw = torch.Generator().manual_seed(0)
+    draws: dict[torch.device, torch.Generator] = {}
 
     def change(leaf: Any) -> Any:
         if not isinstance(leaf, torch.Tensor) or not leaf.is_floating_point():
             return leaf
-        chosen = torch.randint(0, 2, leaf.shape, generator=draw)
+        place = leaf.device
+        draw = draws.setdefault(place, torch.Generator(place).manual_seed(0))
+        chosen = torch.randint(0, 2, leaf.shape, generator=draw, device=place)
         return leaf.double() * (1 + chosen * tolerance.shake(leaf.dtype, depth))
 
     return map_leaves(change, inputs)

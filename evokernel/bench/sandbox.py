@@ -48,6 +48,12 @@ class Cell(Frozen):
     """Folders of which only the names may be listed: something below is hidden."""
     hidden: tuple[str, ...] = ()
     """Files and folders that must not be read, wherever they lie."""
+    device: str = "cpu"
+    """Where the module runs, see `WorkerSpec`."""
+    nodes: tuple[str, ...] = ()
+    """Device files that it may use beside the system's harmless ones."""
+    variables: dict[str, str] = {}
+    """Environment of its own."""
 
 
 class Report:
@@ -126,8 +132,12 @@ def furnish(report: Report, cell: Cell) -> None:
 
 def confine(report: Report, cell: Cell) -> None:
     """In the worker itself: limits first, then privileges, at last the files. For good."""
+    tasks = () if cell.device == "cpu" else (_own_tasks(report),)
     _limit(cell)
-    report.attempt("memory_limit", lambda: _limit_memory(cell))
+    if cell.device == "cpu":
+        report.attempt("memory_limit", lambda: _limit_memory(cell))
+    else:
+        report.miss("memory_limit", "CUDA reserves more addresses than any limit: use is watched")
     if not report.has("process_limit"):
         report.attempt("process_limit", _limit_user_processes)
     report.attempt("no_new_privileges", kernel.forbid_new_privileges)
@@ -135,17 +145,37 @@ def confine(report: Report, cell: Cell) -> None:
         report.miss("landlock", "not asked for")
     else:
         read = files.Readable(("/proc", *cell.readable), cell.listed)
-        report.attempt("landlock", lambda: files.restrict(read, (cell.scratch, *cell.writable)))
+        write = (cell.scratch, *cell.writable, *cell.nodes, *tasks)
+        report.attempt("landlock", lambda: files.restrict(read, write))
     # Landlock hides memory from its prisoners; else nobody of our user may look into another.
     kernel.show_memory(report.has("landlock"))
-    report.attempt("system_calls", lambda: _refuse_calls(report))
+    report.attempt("system_calls", lambda: _refuse_calls(report, cell.device != "cpu"))
     report.attempt("capabilities_dropped", kernel.drop_capabilities)
 
 
-def _refuse_calls(report: Report) -> None:
+def _own_tasks(report: Report) -> str:
+    """The folder of this process's threads in /proc, where CUDA writes the names of its own.
+
+    Without that it does not start (CUDA error 304). Only this folder is opened for it: the rest of
+    /proc stays read-only.
+    """
+    folder = os.path.realpath("/proc/self/task")
+    # Rules of Landlock are about an inode, which in /proc lasts as long as somebody holds it.
+    os.open(folder, os.O_PATH | os.O_CLOEXEC)
+    if report.has("mount_namespace"):
+        report.attempt("mount_namespace", lambda: _open_folder(folder))
+    return folder
+
+
+def _open_folder(folder: str) -> None:
+    kernel.mount(folder, folder, flags=kernel.MS_BIND)
+    kernel.set_read_only(folder, False)
+
+
+def _refuse_calls(report: Report, has_gpu: bool) -> None:
     is_alone = report.has("pid_namespace")
     has_scope = report.value("landlock") >= _SIGNAL_SCOPE
-    calls.restrict(keep_signals=not (is_alone or has_scope), keep_pace=not is_alone)
+    calls.restrict(not (is_alone or has_scope), keep_pace=not is_alone, has_gpu=has_gpu)
 
 
 def overhead_bytes(threads: int) -> int:

@@ -8,21 +8,28 @@ import secrets
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 from weakref import WeakKeyDictionary
 
-from evokernel.attempt import Candidate
+from evokernel.attempt import Backend, Candidate
 from evokernel.bench import Say, silent
 from evokernel.bench import device as devices
 from evokernel.bench.device import CPU, DeviceFacts
 from evokernel.bench.disturbance import device_lock
 from evokernel.bench.evidence import Handed
+from evokernel.bench.gpu import choice
+from evokernel.bench.gpu import facts as gpu_facts
+from evokernel.bench.gpu.facts import GpuFacts
+from evokernel.bench.gpu.stage import GpuStage
 from evokernel.bench.messages import Fault, Faulted, Loaded, WorkerSpec
 from evokernel.bench.oracle import BUDGET_BYTES, Case, Oracle
 from evokernel.bench.pace import QUICK, STANDARD, Pace
-from evokernel.bench.pool import Build, Worker, WorkerPool
+from evokernel.bench.pool import COMPILE_PRELOAD, Build, Worker, WorkerPool
 from evokernel.bench.reference import free_bytes
+from evokernel.bench.roofline import Roofline
 from evokernel.bench.stage import Stage
 from evokernel.compilers import Artefact, BuildFailure, KernelSource
 from evokernel.compilers.choice import EveryCompiler
@@ -33,12 +40,20 @@ from evokernel.opgraph import CaptureFailed, OpGraph, capture
 from evokernel.program import CASTS, Program
 from evokernel.task import Task
 
+if TYPE_CHECKING:
+    from evokernel.bench.gpu.memory import Account
+
 SLOTS = 2
 """Addresses that each timed input set takes in turn; one where inputs are large."""
 BASE_BYTES = 2 << 30
 """Address space of a worker for code, thread stacks and arenas."""
 ROOM = 16
 """Copies of inputs and outputs that a worker may hold: the harness's own and the candidate's."""
+GPU_BASE_BYTES = 4 << 30
+"""Device memory of a worker beside those copies."""
+GPU_HOST_BYTES, HOST_ROOM = 6 << 30, 4
+"""Host memory of a worker on a GPU: for CUDA, torch and compilers; and copies of inputs and
+outputs, which pass through the host where device memory cannot be shared."""
 SMALL_BYTES = 8 << 20
 """Up to this size of inputs and outputs, the quick profile too runs every family."""
 MOST_OWN = 4
@@ -57,28 +72,40 @@ class Session:
         task: What candidates are for.
         config: How they are judged.
         say: Told in a few words what begins now.
+        backend: The language of the kernels, which says where they run.
 
     Raises:
         TaskError: The task's file fails.
         CompilerMissing: No compiler answers.
+        DeviceMissing: The backend needs a GPU, and none can be used.
     """
 
-    def __init__(self, task: Task, config: BenchConfig, say: Say = silent) -> None:
+    def __init__(
+        self, task: Task, config: BenchConfig, say: Say = silent, backend: Backend = "cpp"
+    ) -> None:
         self.task = task
         self.config = config
         self.say = say
         self.threads = config.threads or len(os.sched_getaffinity(0))
         self.secret = secrets.randbits(62) if config.seed is None else config.seed
         self.rng = random.Random(f"{self.secret}/order")
-        self.compiler = EveryCompiler(config.cache, config.compile_s)
+        self.place = choice.device_of(backend)
+        """Where candidates run, as torch names it."""
+        if self.place != "cpu":
+            choice.require(backend)
+        first: Backend = "cpp" if self.place == "cpu" else "cuda"
+        self.compiler = EveryCompiler(config.cache, config.compile_s, first=first)
         self.has_looked_again = False
         """The peaks were measured again for a candidate that seemed too fast."""
         self._stage: Stage | None = None
+        self._account: Account | None = None
         self._handed: WeakKeyDictionary[Worker, list[Handed]] = WeakKeyDictionary()
         self._stack = ExitStack()
         say("starting the measuring processes")
         file = () if task.path is None else (Path(task.path),)
-        self.pool = self._stack.enter_context(WorkerPool(config.cache, hidden=file))
+        preload, for_compile = _preloads(self.place)
+        pool = WorkerPool(config.cache, hidden=file, preload=preload, compile_preload=for_compile)
+        self.pool = self._stack.enter_context(pool)
         self.pool.warm(self.threads)
         try:
             self._prepare()
@@ -89,13 +116,12 @@ class Session:
     def _prepare(self) -> None:
         self.program: Program = self.task.program()
         self.graph, self.graph_note = _captured(self.program)
-        self.device: DeviceFacts = devices.device_facts(
-            self.config.cache, self.threads, self.compiler, self.say
-        )
+        self.device: Roofline = self._facts()
         self.say("computing what is right")
-        self.oracle = Oracle(
-            self.program, self.secret, self.graph, min(BUDGET_BYTES, free_bytes() // 8)
-        )
+        budget = free_bytes(self.place) // 8
+        if self.place == "cpu":
+            budget = min(BUDGET_BYTES, budget)
+        self.oracle = Oracle(self.program, self.secret, self.graph, budget, device=self.place)
         self._stack.callback(self.oracle.close)
         self.cases: tuple[Case, ...] = self.oracle.cases(self._families())
         self.oracle.prepare(self.cases)
@@ -127,6 +153,30 @@ class Session:
         """Bytes that any implementation of the timed workload moves; None if unknown."""
         return self.graph.min_bytes if self.graph is not None else None
 
+    @property
+    def gpu(self) -> int | None:
+        """Number of the GPU that candidates run on; None where it is the processor."""
+        return None if self.place == "cpu" else int(self.place.partition(":")[2] or 0)
+
+    @contextmanager
+    def turn(self, limit_s: float = LOCK_S) -> Iterator[None]:
+        """The lock of the device alone.
+
+        Args:
+            limit_s: How long to wait for who has it.
+
+        Raises:
+            WorkerError: The lock stayed taken.
+        """
+        if self.gpu is None:
+            with device_lock(CPU, limit_s):
+                yield
+            return
+        from evokernel.bench.gpu.lock import gpu_lock, lock_name
+
+        with gpu_lock(lock_name(self.gpu), limit_s):
+            yield
+
     @contextmanager
     def lock(self) -> Iterator[None]:
         """The device lock, to be held while anything is timed.
@@ -136,10 +186,10 @@ class Session:
         """
         with ExitStack() as stack:
             try:
-                stack.enter_context(device_lock(CPU, 0.0))
+                stack.enter_context(self.turn(0.0))
             except WorkerError:
                 self.say("waiting for another EvoKernel process that measures on this machine")
-                stack.enter_context(device_lock(CPU, LOCK_S))
+                stack.enter_context(self.turn())
             waits = self.pace.quiet_s > 0
             self.say("measuring, as soon as the machine is quiet" if waits else "measuring")
             yield
@@ -151,6 +201,7 @@ class Session:
         oracle: Oracle | None = None,
         hand: Callable[[KernelSource, Artefact], Artefact] | None = None,
         deadline_s: float | None = None,
+        is_blocking: bool = False,
     ) -> tuple[Worker, Loaded]:
         """A fresh worker with the candidate loaded.
 
@@ -160,6 +211,7 @@ class Session:
             oracle: Whose weights it gets; the session's by default.
             hand: Names what it is given instead of a kernel that was built for it.
             deadline_s: Wall limit of the loading, seconds.
+            is_blocking: See `WorkerSpec`.
 
         Raises:
             Faulted: It cannot be imported, built or constructed; the worker is gone.
@@ -179,6 +231,7 @@ class Session:
             return hand(kernel, answer) if hand is not None else answer
 
         spec = self._spec("candidate", candidate.source, "ModelNew")
+        spec = spec.model_copy(update={"is_blocking": is_blocking})
         worker, loaded = self._loaded(spec, build, oracle, deadline_s)
         self._handed[worker] = handed
         return worker, loaded
@@ -191,8 +244,10 @@ class Session:
         """A fresh trusted worker with the reference loaded."""
         return self._loaded(self._spec(role, self.task.source, "Model"))
 
-    def stage(self) -> Stage:
+    def stage(self) -> Stage | GpuStage:
         """What empties caches for timed calls; begun at the first need."""
+        if self.gpu is not None:
+            return GpuStage(self.gpu, self.device.flush_bytes)
         if self._stage is None or not self._stage.worker.is_alive:
             self._stage = Stage.set_up(
                 self.pool, self.threads, self.device.flush_bytes, self._bytes(), self.compiler.build
@@ -215,6 +270,27 @@ class Session:
         """End every process and give all memory back."""
         self._stack.close()
 
+    def measure_again(self) -> None:
+        """Measure the device's peaks once more; the caller holds the lock."""
+        cache, known = self.config.cache, self.device
+        if isinstance(known, GpuFacts):
+            again = gpu_facts.measure_again(cache, known.index, self.compiler, known)
+            self.device = again.at(known.precision)
+        elif isinstance(known, DeviceFacts):
+            self.device = devices.measure_again(cache, self.threads, self.compiler, known)
+
+    def _facts(self) -> Roofline:
+        cache = self.config.cache
+        if self.gpu is None:
+            return devices.device_facts(cache, self.threads, self.compiler, self.say)
+        from evokernel.bench.gpu import placing
+        from evokernel.bench.gpu.memory import Account
+
+        self._account = Account(self.place)
+        self._stack.enter_context(placing.precision(self.task.options.precision == "tf32"))
+        facts = gpu_facts.gpu_facts(cache, self.gpu, self.compiler, self.say)
+        return facts.at(self.task.options.precision)
+
     def _families(self) -> tuple[str, ...]:
         general, own = self.oracle.input_families, self.oracle.own_families
         if self._bytes() <= SMALL_BYTES:
@@ -231,7 +307,16 @@ class Session:
     def _spec(
         self, role: Literal["candidate", "eager", "compile"], source: str, class_name: str
     ) -> WorkerSpec:
-        limit = self.config.memory_bytes or BASE_BYTES + ROOM * self._bytes()
+        size = self._bytes()
+        limit = self.config.memory_bytes or BASE_BYTES + ROOM * size + self.device.flush_bytes
+        parts: dict[str, Any] = {"memory_bytes": limit}
+        if self.gpu is not None:
+            parts = {
+                "memory_bytes": GPU_HOST_BYTES + HOST_ROOM * size,
+                "device": self.place,
+                "device_bytes": min(GPU_BASE_BYTES + ROOM * size, self.device.memory_bytes),
+                "is_tf32": self.task.options.precision == "tf32",
+            }
         return WorkerSpec(
             role=role,
             source=source,
@@ -239,9 +324,9 @@ class Session:
             mode=self.task.options.mode,
             dtype=CASTS.get(self.task.options.precision),
             threads=self.threads,
-            memory_bytes=limit + self.device.flush_bytes,
             run_s=self.config.run_s,
             build_s=self.config.compile_s,
+            **parts,
         )
 
     def _loaded(
@@ -253,6 +338,10 @@ class Session:
     ) -> tuple[Worker, Loaded]:
         oracle = oracle or self.oracle
         worker = self.pool.fork(spec, build or self.compiler.build)
+        if self._account is not None:
+            number = id(worker)
+            self._account.born(number)
+            worker.on_end = partial(self._account.ended, number)
         try:
             loaded = worker.load(
                 oracle.init_args,
@@ -265,6 +354,18 @@ class Session:
             worker.kill()
             raise
         return worker, loaded
+
+
+def _preloads(place: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What servers import beside torch, and what those of compile workers import, too.
+
+    On a GPU what a worker would else spend seconds on; none of it opens CUDA when it is imported.
+    What torch.compile needs may, so that its workers import it themselves.
+    """
+    if place == "cpu":
+        return (), COMPILE_PRELOAD
+    names = ("cupy", "triton", "evokernel.bench.gpu.side")
+    return tuple(name for name in names if find_spec(name) is not None), ()
 
 
 def _captured(program: Program) -> tuple[OpGraph | None, str]:

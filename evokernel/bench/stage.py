@@ -52,6 +52,8 @@ class Stage:
         self.worker = worker
         self._turns = Turns(worker)
         self.flush_bytes = flush_bytes
+        self.gpu: int | None = None
+        """It is the processor's."""
         self.is_reachable = _is_reachable(worker)
         """Whether memory of workers can be reached from here."""
 

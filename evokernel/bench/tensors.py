@@ -104,17 +104,9 @@ class Package:
 
     @classmethod
     def _received(cls, message: Message, files: tuple[int, ...], limit: int) -> Self:
-        try:
-            layouts = tuple(Layout.model_validate(item) for item in message["layouts"])
-            tree, size = message["tree"], message["bytes"]
-        except (KeyError, TypeError, ValidationError) as error:
-            raise BadTree("a damaged package of tensors") from error
-        if not isinstance(size, int) or not 0 <= size <= limit:
-            raise BadTree(f"tensors of more than {limit} bytes")
-        if len(files) != (1 if size else 0) or not all(layout.fits(size) for layout in layouts):
+        tree, layouts, size = described(message, limit)
+        if len(files) != (1 if size else 0):
             raise BadTree("tensors that lie outside their memory")
-        if any(layout.unfolded_bytes > limit for layout in layouts):
-            raise BadTree(f"tensors that unfold to more than {limit} bytes")
         if files:
             _check_sealed(files[0], size)
         return cls(tree, layouts, files[0] if files else None, size)
@@ -129,7 +121,7 @@ class Package:
         if self._file is not None:
             mapping = _mapped(self._file, self.bytes)
             whole = torch.frombuffer(mapping, dtype=torch.uint8)
-        return [_flat(whole, layout) for layout in self.layouts]
+        return [flat_of(whole, layout) for layout in self.layouts]
 
     def value(self, flats: list[torch.Tensor] | None = None) -> Any:
         """The nested value, its tensors being views of `flats` (by default a mapping of their own).
@@ -155,6 +147,26 @@ class Package:
         self.close()
 
 
+def described(message: Message, limit: int) -> tuple[Any, tuple[Layout, ...], int]:
+    """Tree, layouts and size of a package that another process describes, trusting nothing in it.
+
+    Raises:
+        BadTree: It is malformed, or larger than `limit` bytes.
+    """
+    try:
+        layouts = tuple(Layout.model_validate(item) for item in message["layouts"])
+        tree, size = message["tree"], message["bytes"]
+    except (KeyError, TypeError, ValidationError) as error:
+        raise BadTree("a damaged package of tensors") from error
+    if not isinstance(size, int) or not 0 <= size <= limit:
+        raise BadTree(f"tensors of more than {limit} bytes")
+    if not all(layout.fits(size) for layout in layouts):
+        raise BadTree("tensors that lie outside their memory")
+    if any(layout.unfolded_bytes > limit for layout in layouts):
+        raise BadTree(f"tensors that unfold to more than {limit} bytes")
+    return tree, layouts, size
+
+
 def pack(value: Any) -> Package:
     """Copy nested lists, tuples and dicts of tensors and plain values into shared memory.
 
@@ -175,13 +187,9 @@ def pack(value: Any) -> Package:
 
 def ship(tree: Any, tensors: list[torch.Tensor]) -> Package:
     """Copy dense CPU tensors into sealed shared memory, beside the tree that refers to them."""
-    layouts: list[Layout] = []
-    size = 0
-    for tensor in tensors:
-        layouts.append(_layout(tensor, size))
-        size += -(-layouts[-1].bytes // ALIGNMENT) * ALIGNMENT
+    layouts, size = laid_out(tensors)
     if not size:
-        return Package(tree, tuple(layouts), None, 0)
+        return Package(tree, layouts, None, 0)
     file = os.memfd_create("evokernel-tensors", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(file, size)
@@ -191,7 +199,17 @@ def ship(tree: Any, tensors: list[torch.Tensor]) -> Package:
     except BaseException:
         os.close(file)
         raise
-    return Package(tree, tuple(layouts), file, size)
+    return Package(tree, layouts, file, size)
+
+
+def laid_out(tensors: list[torch.Tensor]) -> tuple[tuple[Layout, ...], int]:
+    """Where dense tensors lie one after the other, and the bytes that they take together."""
+    layouts: list[Layout] = []
+    size = 0
+    for tensor in tensors:
+        layouts.append(_layout(tensor, size))
+        size += -(-layouts[-1].bytes // ALIGNMENT) * ALIGNMENT
+    return tuple(layouts), size
 
 
 def vary(index: int, flat: torch.Tensor, out: torch.Tensor, variant: Variant) -> None:
@@ -285,14 +303,15 @@ def _write(file: int, offset: int, address: int, count: int) -> None:
         done += os.pwrite(file, block, offset + done)
 
 
-def _flat(whole: torch.Tensor, layout: Layout) -> torch.Tensor:
+def flat_of(whole: torch.Tensor, layout: Layout) -> torch.Tensor:
+    """The span of one tensor within the bytes of all, as a 1-D tensor."""
     part = whole[layout.offset : layout.offset + layout.bytes]
     return part.view(DTYPES[layout.dtype])
 
 
 def _strided(flat: torch.Tensor, layout: Layout) -> torch.Tensor:
     """A tensor of its own on the memory of `flat`; torch would know `as_strided` for a view."""
-    plain = torch.empty(0, dtype=flat.dtype)
+    plain = torch.empty(0, dtype=flat.dtype, device=flat.device)
     storage, start = flat.untyped_storage(), flat.storage_offset()
     return plain.set_(storage, start, layout.shape, layout.strides)
 

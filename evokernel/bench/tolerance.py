@@ -218,7 +218,7 @@ def _integers(own: torch.Tensor, exact: torch.Tensor) -> Limits:
     import torch
 
     rounded = exact.to(own.dtype)
-    none = torch.zeros(own.shape[0])
+    none = torch.zeros(own.shape[0], device=own.device)
     return Limits(
         values=own.clone(),
         other=None if torch.equal(own, rounded) else rounded,
@@ -257,9 +257,9 @@ def _scale(exact: torch.Tensor, is_plain: bool) -> torch.Tensor:
     import torch
 
     count, width = exact.shape
-    roots = torch.zeros(count, dtype=torch.float64)
-    numbers = torch.zeros(count, dtype=torch.float64)
-    for top, left in pieces.chunks(count, width):
+    roots = torch.zeros(count, dtype=torch.float64, device=exact.device)
+    numbers = torch.zeros_like(roots)
+    for top, left in pieces.chunks(exact):
         piece = exact[top, left].double()
         if not is_plain:
             numbers[top] += piece.isfinite().sum(1)
@@ -279,11 +279,11 @@ def _own_error(
     import torch
 
     count, width = own.shape
-    worst = torch.zeros(count, dtype=torch.float64)
+    worst = torch.zeros(count, dtype=torch.float64, device=own.device)
     stride = max(1, own.numel() // SAMPLE)
-    sample = [torch.zeros(0, dtype=torch.float64)]
-    lost = [torch.zeros(0, dtype=torch.int64)]
-    for top, left in pieces.chunks(count, width):
+    sample = [worst[:0]]
+    lost = [torch.zeros(0, dtype=torch.int64, device=own.device)]
+    for top, left in pieces.chunks(own):
         error = _relative(own[top, left], exact[top, left], scale[top])
         largest = error.amax(1)
         worst[top] = torch.maximum(worst[top], largest)

@@ -13,8 +13,6 @@ import time
 
 from evokernel.attempt import Backend, Candidate
 from evokernel.bench import Heard, provenance, statistics, timing
-from evokernel.bench.device import CPU
-from evokernel.bench.disturbance import device_lock
 from evokernel.bench.messages import Faulted, Loaded, Outcome
 from evokernel.bench.oracle import Case
 from evokernel.bench.pace import Pace
@@ -22,7 +20,7 @@ from evokernel.bench.pool import Worker
 from evokernel.bench.provenance import Subject
 from evokernel.bench.race import BETWEEN
 from evokernel.bench.series import CANDIDATE
-from evokernel.bench.session import LOCK_S, Session
+from evokernel.bench.session import Session
 from evokernel.bench.trials import Failure, Trials
 from evokernel.bench.tries import KnownTries
 from evokernel.errors import WorkerError
@@ -180,7 +178,7 @@ class _Search:
         clean: list[tuple[float, float]] = []
         pairs: list[tuple[float, float]] = []
         kept: list[tuple[Case, Outcome]] = []
-        with device_lock(CPU, LOCK_S):
+        with session.turn():
             for number in range(1, ROUNDS + 1):
                 series = timing.measure(sides, session.oracle, ROUND, session.stage(), session.rng)
                 kept += series.kept()

@@ -19,7 +19,10 @@ START_S = 120.0
 _FORK_S = 60.0
 _END_S = 10.0
 
-_PASSED_ON = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CC", "CXX", "CUDA_VISIBLE_DEVICES")
+_PASSED_ON = (
+    *("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CC", "CXX"),
+    *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"),
+)
 
 # Freed memory is kept, huge pages are advised, for candidates and baselines alike: otherwise a call
 # that returns a large tensor pays for fresh pages each time, 4-6 times its own work. No `mmap` for
@@ -216,6 +219,8 @@ def _environment(threads: int, home: Path, inductor: Path | None) -> dict[str, s
         "OPENBLAS_NUM_THREADS": "1",  # it starts its threads at import
         "GOMP_SPINCOUNT": _SPIN_COUNT,
         "GLIBC_TUNABLES": _ALLOCATOR,
+        # Else the question whether a GPU is there opens CUDA in the server, and no worker could.
+        "PYTORCH_NVML_BASED_CUDA_CHECK": "1",
     }
     if inductor is not None:
         own |= {

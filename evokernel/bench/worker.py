@@ -12,12 +12,13 @@ from typing import Any, NoReturn
 
 import torch
 
-from evokernel.bench import heap, identity, module, places, trees
+from evokernel.bench import identity, module, places, trees
 from evokernel.bench.clock import Clock
 from evokernel.bench.inputs import InputSet
 from evokernel.bench.messages import TimePlan, Variant
 from evokernel.bench.module import Built, Refusal
-from evokernel.bench.tensors import Package, is_dense, ship
+from evokernel.bench.side import HostSide, Side, Times
+from evokernel.bench.tensors import Package, is_dense
 from evokernel.bench.trees import BadTree
 from evokernel.bench.tripwire import Tripwire
 from evokernel.bench.wire import BrokenWire, Message, Wire
@@ -41,17 +42,25 @@ def _anchors() -> list[identity.Anchor]:
     return identity.anchors(roots)
 
 
-def serve(wire: Wire, threads: int) -> NoReturn:
+def serve(wire: Wire, threads: int, device: str) -> NoReturn:
     """Answer requests until the connection ends; never returns."""
     torch.set_num_threads(threads)
     torch.set_grad_enabled(False)
-    worker = Worker(wire)
+    worker = Worker(wire, _side(device))
     try:
         while True:
             message, files = wire.receive()
             _answer(wire, worker, message, files)
     except BrokenWire:
         os._exit(EXIT_ALONE)
+
+
+def _side(device: str) -> Side:
+    if device == "cpu":
+        return HostSide()
+    from evokernel.bench.gpu.side import GpuSide
+
+    return GpuSide(device)
 
 
 def _answer(wire: Wire, worker: "Worker", message: Message, files: tuple[int, ...]) -> None:
@@ -74,10 +83,10 @@ def _answer(wire: Wire, worker: "Worker", message: Message, files: tuple[int, ..
 class Worker:
     """The state of a worker: the module, its input sets, what the last timed call returned."""
 
-    def __init__(self, wire: Wire) -> None:
+    def __init__(self, wire: Wire, side: Side) -> None:
         self._wire = wire
+        self._side = side
         self._sets: dict[str, InputSet] = {}
-        self._clock = Clock()
         self._built: Built | None = None
         self._seed = 0
         self._build_s = 0.0
@@ -88,10 +97,16 @@ class Worker:
         """Carry out one request; the reply, and tensors to send beside it."""
         method: Callable[..., Any] = getattr(self, f"do_{message['do']}")
         if "package" in message:
-            package = Package.receive(message["package"], files, sys.maxsize)
-            return method(message, package), None
-        answer = method(message)
+            answer = method(message, self._side.opened(message, files))
+        else:
+            answer = method(message)
+        self._side.rest()
         return answer if isinstance(answer, tuple) else (answer, None)
+
+    def do_begin(self, message: Message) -> Message:
+        """Make the device ready; asked before any module is here, so that faults are ours."""
+        self._side.begin(message)
+        return {}
 
     def do_anchors(self, message: Message) -> Message:
         """Where the functions of the timed path lie; asked before any module is here."""
@@ -112,6 +127,7 @@ class Worker:
             self._seed,
             mode=message["mode"],
             dtype=message["dtype"],
+            device=self._side.device,
         )
         if message["role"] == "compile":
             built.call = torch.compile(built.model)
@@ -130,6 +146,7 @@ class Worker:
         """Keep an input set."""
         self.do_drop(message)
         output_bytes = tuple(message["output_bytes"])
+        package = self._side.kept(package)
         made = self._sets[message["name"]] = InputSet(package, message["slots"], output_bytes)
         return {"addresses": made.addresses}
 
@@ -140,7 +157,7 @@ class Worker:
             old.close()
         return {}
 
-    def do_run(self, message: Message) -> tuple[Message, Package]:
+    def do_run(self, message: Message) -> tuple[Message, Package | None]:
         """One call on pristine inputs; outputs and what else was seen."""
         self._clock.forget()
         inputs, call = self._sets[message["name"]], self._call
@@ -149,16 +166,18 @@ class Worker:
         tasks = _count_tasks()
         sizes = inputs.output_bytes if message["poison"] else ()
         # Poison is last but for the instruments, for whatever allocates spoils it.
-        with heap.poisoned(sizes), _instruments(message["instrument"]) as seen:
+        with self._side.poisoned(sizes), self._instruments(message["instrument"]) as seen:
+            self._side.wait()
             start = time.perf_counter()
             output = call(*arguments)
+            self._side.wait()
             seconds = time.perf_counter() - start
         changed = inputs.changed(0)
         if message["hold"]:
             self._held = output, inputs
         if message["overwrite_inputs"]:
             inputs.overwrite(0)
-        reply, package = _collect(output, inputs, 0)
+        reply, package = self._collected(output, inputs, 0)
         reply |= {"changed": changed, "seconds": seconds, "left": max(_count_tasks() - tasks, 0)}
         reply |= {"operators": dict(seen[0].counts), "launches": list(seen[1])}
         return reply, package
@@ -185,7 +204,9 @@ class Worker:
         if "name" in message:
             self.do_ready(message)
             self._clock.flush(message["bytes"])
-        reply: Message = {"repetition": self._clock.go(), "refusal": ""}
+        reply: Message = {"repetition": self._clock.go(), "refusal": "", "places": []}
+        if not self._side.is_reachable:
+            return reply
         try:
             found, self._clock.alive = places.told(self._clock.kept, *self._clock.where)
         except BadTree as error:
@@ -202,6 +223,12 @@ class Worker:
         inputs = self._sets[message["name"]]
         self._clock.batch(self._call, inputs, message["calls"], message["slot"])
         return {}
+
+    def do_replay(self, message: Message) -> Message:
+        """Calls out of a graph, where the device has such."""
+        inputs = self._sets[message["name"]]
+        way = self._side.replay(self._call, inputs, message["calls"], message["slot"])
+        return {"way": way}
 
     def do_probe(self, message: Message) -> Message:
         """Calls with a number of threads, and what they launched."""
@@ -226,24 +253,28 @@ class Worker:
             ],
         }
 
+    def do_trace(self, message: Message) -> Message:
+        """What the device did for one call."""
+        return {"events": self._side.traced(self._call, self._sets[message["name"]])}
+
     def do_null(self, message: Message) -> Message:
         """The same with a call that does nothing."""
         for _ in range(message["calls"]):
             _nothing()
         return {}
 
-    def do_kept(self, message: Message) -> tuple[Message, Package]:
+    def do_kept(self, message: Message) -> tuple[Message, Package | None]:
         """Outputs of the last timed call."""
-        reply, package = _collect(self._clock.kept, *self._clock.where)
+        reply, package = self._collected(self._clock.kept, *self._clock.where)
         nothing = {"changed": [], "seconds": 0.0, "left": 0, "operators": {}, "launches": []}
         return reply | nothing, package
 
-    def do_held(self, message: Message) -> tuple[Message, Package]:
+    def do_held(self, message: Message) -> tuple[Message, Package | None]:
         """Outputs of the call that was to be held, as they are now."""
         if self._held is None:
             raise RuntimeError("no output is held")
         held, self._held = self._held, None
-        reply, package = _collect(*held, 0)
+        reply, package = self._collected(*held, 0)
         nothing = {"changed": [], "seconds": 0.0, "left": 0, "operators": {}, "launches": []}
         return reply | nothing, package
 
@@ -251,8 +282,16 @@ class Worker:
         """Write inputs and return free memory, so that a call's memory can be seen from outside."""
         self._clock.forget()
         self._sets[message["name"]].arguments(0)
-        heap.give_back()
+        self._side.settle()
         return {}
+
+    def do_peak(self, message: Message) -> Message:
+        """Memory of one call, where only this process can tell."""
+        return {"bytes": self._side.peak(self._call, self._sets[message["name"]])}
+
+    @property
+    def _clock(self) -> Times:
+        return self._side.clock
 
     @property
     def _call(self) -> Callable[..., Any]:
@@ -260,6 +299,38 @@ class Worker:
             raise RuntimeError("no module is loaded")
         call: Callable[..., Any] = self._built.call
         return call
+
+    @contextlib.contextmanager
+    def _instruments(self, wanted: bool) -> Iterator[tuple[Tripwire, list[Any]]]:
+        """Logs of dispatched operators and of launches; empty unless wanted."""
+        tripwire = Tripwire()
+        if not wanted:
+            yield tripwire, []
+            return
+        with launches() as log, self._side.logging(log), tripwire:
+            yield tripwire, log
+
+    def _collected(
+        self, output: Any, inputs: InputSet, slot: int
+    ) -> tuple[Message, Package | None]:
+        """Copy outputs to where the parent finds them, with the facts about each tensor."""
+        tensors: list[torch.Tensor] = []
+        readable: list[torch.Tensor] = []
+
+        def number(tensor: torch.Tensor) -> int | None:
+            if not places.is_plain(tensor) or not is_dense(tensor):
+                return None
+            tensors.append(tensor)
+            readable.append(self._side.readable(tensor))
+            return len(tensors) - 1
+
+        try:
+            tree = trees.encode(output, number, foreign=True)
+        except BadTree as error:
+            raise Refusal(Status.WRONG_STRUCTURE, f"`forward` returned {error}") from error
+        facts = [places.describe(tensor, inputs, slot) for tensor in tensors]
+        reply, package = self._side.shipped(tree, readable)
+        return reply | {"facts": facts}, package
 
     def _request_build(self, kernel: KernelSource) -> Artefact | BuildFailure:
         """Ask the parent to compile: nothing that a worker compiled would be trusted."""
@@ -271,39 +342,6 @@ class Worker:
         if isinstance(built, Artefact):
             self._kernels.append(kernel.name)
         return built
-
-
-@contextlib.contextmanager
-def _instruments(wanted: bool) -> Iterator[tuple[Tripwire, list[Any]]]:
-    """Logs of dispatched operators and of launches; empty unless wanted."""
-    tripwire = Tripwire()
-    if not wanted:
-        yield tripwire, []
-        return
-    with launches() as log, tripwire:
-        yield tripwire, log
-
-
-def _collect(output: Any, inputs: InputSet, slot: int) -> tuple[Message, Package]:
-    """Copy outputs into shared memory, with the facts about each tensor."""
-    tensors: list[torch.Tensor] = []
-    readable: list[torch.Tensor] = []
-
-    def number(tensor: torch.Tensor) -> int | None:
-        if not places.is_plain(tensor) or not is_dense(tensor):
-            return None
-        tensors.append(tensor)
-        plain = tensor.detach().cpu().resolve_conj().resolve_neg().contiguous()
-        readable.append(plain)
-        return len(tensors) - 1
-
-    try:
-        tree = trees.encode(output, number, foreign=True)
-    except BadTree as error:
-        raise Refusal(Status.WRONG_STRUCTURE, f"`forward` returned {error}") from error
-    facts = [places.describe(tensor, inputs, slot) for tensor in tensors]
-    package = ship(tree, readable)
-    return {"package": package.message, "facts": facts}, package
 
 
 def _count_tasks() -> int:

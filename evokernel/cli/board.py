@@ -235,7 +235,7 @@ def setting(record: RunRecord) -> Setting:
         title=task.title,
         inputs=_inputs(record.graph()),
         backend=config.backend,
-        device=facts.get("processor", "this machine"),
+        device=facts.get("gpu") or facts.get("processor", "this machine"),
         threads=config.bench.threads or int(facts.get("cpus", 1)),
         memory=f"{config.memory.path or 'its own'}, policy {config.memory.policy}",
         attempts=config.budget.attempts,

@@ -1,14 +1,14 @@
 """Owns `evokernel evaluate`: judge one candidate and print the five answers with their evidence."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
 from evokernel.answers import Answer, answers, mebibytes, memory_in_words
-from evokernel.attempt import NO_TEXT, Candidate, source_of
+from evokernel.attempt import NO_TEXT, Backend, Candidate, source_of
 from evokernel.bench import Baseline
 from evokernel.cli import options
 from evokernel.cli.wording import call_time, counted, folded
@@ -55,6 +55,7 @@ def evaluate(
     task: Annotated[
         str, typer.Option(metavar="TASK", help="Name of a built-in task, or path of a task file.")
     ],
+    backend: options.BackendOrNone = None,
     contract: Annotated[
         str | None,
         typer.Option(
@@ -80,16 +81,19 @@ def evaluate(
 
     Example: evokernel evaluate my_softmax.py --task softmax
     """
+    from evokernel.bench.gpu import choice
+
     tune = options.tune_budget(no_tune, tune_budget)
     source = _read(candidate)
-    chosen = _with_contract(Task.load(task), contract)
+    language = _backend(backend, source)
+    chosen = _with_contract(Task.load(task, choice.device_of(language)), contract)
     config = BenchConfig(
         contract="library_allowed",
         measurement="quick" if quick else "standard",
         threads=threads,
         tune=tune,
     )
-    report = _judge(candidate, source, chosen, config)
+    report = _judge(candidate, Candidate(source=source, backend=language), chosen, config)
     if write_tuned:
         _write(write_tuned, report.tuned_source or source)
     if as_json:
@@ -100,15 +104,24 @@ def evaluate(
         raise typer.Exit(1)
 
 
-def _judge(path: Path, source: str, task: Task, config: BenchConfig) -> Report:
+def _backend(named: str | None, source: str) -> Backend:
+    """The language that is named, else that of the text."""
+    from evokernel.bench.gpu import choice
+
+    if named is None:
+        return choice.of_source(source)
+    found: Backend = next(known for known in get_args(Backend) if known == named)
+    return found
+
+
+def _judge(path: Path, candidate: Candidate, task: Task, config: BenchConfig) -> Report:
     from evokernel.bench.evaluator import LocalEvaluator
 
-    candidate = Candidate(source=source, backend="cpp")
-    space = Space.declared(source)
-    with LocalEvaluator(task, config) as evaluator:
+    space = Space.declared(candidate.source)
+    with LocalEvaluator(task, config, candidate.backend) as evaluator:
         tuning = evaluator.tune(candidate)
         if tuning is not None:
-            candidate = Candidate(source=tuning.frozen, backend="cpp")
+            candidate = Candidate(source=tuning.frozen, backend=candidate.backend)
         evaluation = evaluator.compile(candidate) or evaluator.verify(candidate)
         # Preparing torch.compile takes longer than finding most faults, so it comes last.
         is_passed = evaluation.status is Status.PASSED
@@ -224,7 +237,11 @@ def _evidence(answer: Answer, found: Contract) -> list[str]:
             lines.append(f"without its kernels the result {said}")
         lines += [f"look at {h.file}:{h.line}: {h.message}" for h in found.hints]
     if answer.name == "coverage" and found.coverage_from is not None:
-        by = {"samples": "sampled from outside", "launches": "by the process's own log"}
+        by = {
+            "samples": "sampled from outside",
+            "launches": "by the process's own log",
+            "trace": "by a trace of its GPU",
+        }
         parts = [f"{part.library} {part.share:.0%}" for part in found.libraries[:_SHOWN]]
         where = f"; processor time: {', '.join(parts)}" if parts else ""
         lines.append(f"{by[found.coverage_from]}{where}")

@@ -74,12 +74,13 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")
 AsJsonLines = Annotated[
     bool, typer.Option("--json", help="Print every event and the result as JSON lines.")
 ]
-Backend = Annotated[
-    str,
+BackendOrNone = Annotated[
+    str | None,
     typer.Option(
         metavar="NAME",
-        callback=one_of("--backend", BACKENDS),
-        help="Language of the kernels: cpp (C++ with OpenMP).",
+        callback=lambda value: value and one_of("--backend", BACKENDS)(value),
+        help="Language of the kernels: cpp (C++ with OpenMP), cuda (CUDA C++) or triton; the last "
+        "two need a GPU.  [default: what fits the machine and the file]",
     ),
 ]
 Device = Annotated[

@@ -26,7 +26,7 @@ def run(
         list[str],
         typer.Argument(metavar="TASK", help="Names of built-in tasks, or paths of task files."),
     ],
-    backend: options.Backend = "cpp",
+    backend: options.BackendOrNone = None,
     attempts: options.Attempts = 16,
     minutes: options.Minutes = None,
     width: options.Width = 2,
@@ -62,7 +62,7 @@ def run(
     measurement = "quick" if quick else "standard"
     tune = options.tune_budget(no_tune, tune_budget)
     parts = {
-        "backend": backend,
+        "backend": backend or _picked(),
         "runs": runs_dir,
         "budget": {"attempts": attempts, "minutes": minutes, "usd": usd, "tokens": tokens},
         "search": {"width": width, "depth": depth, "seed": seed, "start": tuple(start or ())},
@@ -166,6 +166,13 @@ def _tell_all(configs: "list[RunConfig]", ends: "list[RunResult | None]") -> Non
             if (ratio := end.speedup(baseline))
         )
         print(f"{name}  {', '.join((milliseconds(end.best.median_ms), *speedups))}")
+
+
+def _picked() -> str:
+    """The backend where none is named: a GPU that is there is used."""
+    from evokernel.bench.gpu import choice
+
+    return choice.picked()
 
 
 def _task(where: str) -> str:

@@ -21,6 +21,7 @@ _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in `struct seccomp_data
 
 _ALLOW = (_RETURN, 0, 0, 0x7FFF_0000)
 _REFUSE = (_RETURN, 0, 0, 0x0005_0000 | errno.EPERM)
+_NOBODY_THERE = (_RETURN, 0, 0, 0x0005_0000 | errno.ECONNREFUSED)
 # glibc then takes the older call, whose flags lie in a register, where a filter can see them.
 _UNKNOWN = (_RETURN, 0, 0, 0x0005_0000 | errno.ENOSYS)
 
@@ -122,7 +123,10 @@ REFUSED = _OTHER_PROCESSES | _NETWORK | _LASTING_MEMORY | _DEEP_KERNEL | _MOUNTS
 # Calls of which an argument decides.
 _SOCKETPAIR, _CLONE, _CLONE3 = (53, 199), (56, 220), (435, 435)
 _IOCTL, _PRCTL = (16, 29), (157, 167)
-_UNIX, _STREAM, _KIND_OF_SOCKET = 1, 1, 0xF
+_UNIX, _STREAM, _SEQUENCE, _KIND_OF_SOCKET = 1, 1, 5, 0xF
+# CUDA does not start unless it may listen at a Unix socket (`@cuda-uvmfd-...`), over which nobody
+# is answered; and it asks for a daemon (MPS), which is told to be missing.
+_FOR_CUDA = frozenset({"socket", "connect", "bind", "listen"})
 _TYPED_FOR_ANOTHER = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: put input into a terminal
 _KEPT = (1, 4, 22)  # options of prctl: death signal, visible memory, filter
 _NEW_NAMESPACES = 0x7E02_0000  # mounts, cgroup, UTS, IPC, user, PID, network
@@ -147,7 +151,7 @@ _PACE_OF_KIND = {"setpriority": (141, 140, 0), "ioprio_set": (251, 30, 1)}
 _PIDFD_SEND_SIGNAL = (424, 424)
 
 
-def restrict(keep_signals: bool = False, keep_pace: bool = False) -> None:
+def restrict(keep_signals: bool = False, keep_pace: bool = False, has_gpu: bool = False) -> None:
     """Refuse the listed calls to this process and its descendants, for good.
 
     Privileges must have been forbidden before (`kernel.forbid_new_privileges`).
@@ -155,16 +159,23 @@ def restrict(keep_signals: bool = False, keep_pace: bool = False) -> None:
     Args:
         keep_signals: Refuse to send signals to any other process.
         keep_pace: Refuse to change priority, processors and limits of any other process.
+        has_gpu: Allow what CUDA needs: to make Unix sockets that nobody can be reached through.
 
     Raises:
         OSError: The kernel offers no filters, or the processor is not known here.
     """
-    code = program(os.uname().machine, os.getpid(), keep_signals, keep_pace)
+    code = program(os.uname().machine, os.getpid(), keep_signals, keep_pace, has_gpu)
     buffer = ctypes.create_string_buffer(code)
     kernel.set_filter(struct.pack("HP", len(code) // 8, ctypes.addressof(buffer)))
 
 
-def program(machine: str, own: int, keep_signals: bool = False, keep_pace: bool = False) -> bytes:
+def program(
+    machine: str,
+    own: int,
+    keep_signals: bool = False,
+    keep_pace: bool = False,
+    has_gpu: bool = False,
+) -> bytes:
     """The filter as the kernel reads it.
 
     Args:
@@ -172,6 +183,7 @@ def program(machine: str, own: int, keep_signals: bool = False, keep_pace: bool 
         own: Number of this process, the only one it may then name.
         keep_signals: As in `restrict`.
         keep_pace: As in `restrict`.
+        has_gpu: As in `restrict`.
 
     Raises:
         OSError: The processor is not known here.
@@ -186,9 +198,12 @@ def program(machine: str, own: int, keep_signals: bool = False, keep_pace: bool 
     ]
     if machine == "x86_64":
         code += [(_IF_AT_LEAST, 0, 1, _X32), _REFUSE]
-    for numbers in REFUSED.values():
-        code += _if(numbers[column], [_REFUSE])
+    for name, numbers in REFUSED.items():
+        if not (has_gpu and name in _FOR_CUDA):
+            code += _if(numbers[column], [_REFUSE])
     code += _examined(column)
+    if has_gpu:
+        code += _sockets(column)
     if keep_signals:
         code += _signals(column, own)
     if keep_pace:
@@ -211,6 +226,19 @@ def _examined(column: int) -> list[_Instruction]:
         *_if(_CLONE3[column], [_UNKNOWN]),
         *_if(_IOCTL[column], _choice(1, _TYPED_FOR_ANOTHER, _REFUSE, _ALLOW)),
         *_if(_PRCTL[column], _choice(0, _KEPT, _REFUSE, _ALLOW)),
+    ]
+
+
+def _sockets(column: int) -> list[_Instruction]:
+    """Unix sockets that reach nobody: of kinds that have to be connected, and never are."""
+    made = [
+        *((_LOAD, 0, 0, _argument(0)), (_IF_EQUAL, 0, 4, _UNIX)),
+        *((_LOAD, 0, 0, _argument(1)), (_AND, 0, 0, _KIND_OF_SOCKET)),
+        *((_IF_EQUAL, 2, 0, _STREAM), (_IF_EQUAL, 1, 0, _SEQUENCE), _REFUSE, _ALLOW),
+    ]
+    return [
+        *_if(_NETWORK["socket"][column], made),
+        *_if(_NETWORK["connect"][column], [_NOBODY_THERE]),
     ]
 
 

@@ -1,6 +1,7 @@
 """Owns which files a confined process may read and write: a list of what is allowed (Landlock)."""
 
 import os
+import re
 
 from evokernel.confinement import kernel
 
@@ -16,6 +17,12 @@ SYSTEM = (
     *("/etc/ld.so.cache", "/etc/localtime", "/etc/passwd", "/etc/group", "/etc/nsswitch.conf"),
 )
 """What programs need to read to run at all."""
+GPU_SYSTEM = (
+    *("/sys/bus/pci", "/sys/devices", "/sys/module/nvidia", "/sys/module/nvidia_uvm"),
+    *("/usr/local/nvidia", "/etc/nvidia", "/sbin", "/dev/nvidia-caps"),
+)
+"""What the user's part of the NVIDIA driver, and Triton's search for it, read beside that."""
+_GPU_NODES = re.compile(r"nvidia(\d+|ctl|-uvm|-uvm-tools)")
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 """What may be read and written."""
 
@@ -81,6 +88,15 @@ def restrict(read: Readable, write: tuple[str, ...]) -> int:
     network, scopes = (_TCP if version >= 4 else 0), (_SCOPES if version >= 6 else 0)
     kernel.landlock((handled, network, scopes), rules, _ON_FILES)
     return version
+
+
+def gpu_nodes(folder: str = "/dev") -> tuple[str, ...]:
+    """The device files through which programs use NVIDIA GPUs; none where there is no driver.
+
+    Not among them: those that set display modes, or hand parts of a GPU out.
+    """
+    with os.scandir(folder) as entries:
+        return tuple(sorted(e.path for e in entries if _GPU_NODES.fullmatch(e.name)))
 
 
 def _parents(place: str) -> list[str]:
