@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 import time
+from collections.abc import Sequence
 from importlib.metadata import version
 from typing import Self
 
@@ -82,6 +83,13 @@ class LocalEvaluator:
         session = self._ready()[0]
         known = KnownTries(self.config, session.contract, self._facts())
         return tuning.search(session, space, candidate.backend, known, heard)
+
+    def expect(self, candidates: Sequence[Candidate]) -> None:
+        """Say which candidates come next, so that their kernels can be built meanwhile.
+
+        On a GPU, on the processor's cores while the device measures; else nothing happens.
+        """
+        self._ready()[0].expect(candidates)
 
     def compile(self, candidate: Candidate) -> Evaluation | None:
         """Import it in a worker and build every kernel; the worker waits for `verify`."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import random
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -22,6 +22,7 @@ from evokernel.bench.disturbance import device_lock
 from evokernel.bench.evidence import Handed
 from evokernel.bench.gpu import choice
 from evokernel.bench.gpu import facts as gpu_facts
+from evokernel.bench.gpu.ahead import Ahead
 from evokernel.bench.gpu.facts import GpuFacts
 from evokernel.bench.gpu.stage import GpuStage
 from evokernel.bench.messages import Fault, Faulted, Loaded, WorkerSpec
@@ -99,6 +100,7 @@ class Session:
         """The peaks were measured again for a candidate that seemed too fast."""
         self._stage: Stage | None = None
         self._account: Account | None = None
+        self._ahead: Ahead | None = None
         self._handed: WeakKeyDictionary[Worker, list[Handed]] = WeakKeyDictionary()
         self._stack = ExitStack()
         say("starting the measuring processes")
@@ -230,11 +232,43 @@ class Session:
             handed.append(Handed(kernel, answer))
             return hand(kernel, answer) if hand is not None else answer
 
+        if self._ahead is not None:
+            self._ahead.wait_for(candidate)
         spec = self._spec("candidate", candidate.source, "ModelNew")
         spec = spec.model_copy(update={"is_blocking": is_blocking})
         worker, loaded = self._loaded(spec, build, oracle, deadline_s)
         self._handed[worker] = handed
         return worker, loaded
+
+    def expect(self, candidates: Sequence[Candidate]) -> None:
+        """Say which candidates come next: their kernels are built while the device measures.
+
+        For the processor nothing is: what is built takes the cores that are timed.
+        """
+        if self.gpu is None:
+            return
+        if self._ahead is None:
+            self._ahead = self._begin_ahead()
+            self._stack.callback(self._ahead.close)
+        self._ahead.begin(candidates)
+
+    def _begin_ahead(self) -> Ahead:
+        hidden = () if self.task.path is None else (Path(self.task.path),)
+        preload = _preloads(self.place)[0]
+        spec = WorkerSpec(
+            role="candidate",
+            source="",
+            threads=1,
+            memory_bytes=GPU_HOST_BYTES,
+            run_s=self.config.run_s,
+            build_s=self.config.compile_s,
+        )
+        return Ahead(
+            WorkerPool(self.config.cache, hidden=hidden, preload=preload),
+            spec,
+            self.compiler.build,
+            (self.oracle.init_args, self.oracle.init_kwargs),
+        )
 
     def handed(self, worker: Worker) -> tuple[Handed, ...]:
         """The kernels that were built for a candidate's worker so far."""

@@ -10,6 +10,7 @@ judged anew, like any other candidate's.
 from __future__ import annotations
 
 import time
+from itertools import islice
 
 from evokernel.attempt import Backend, Candidate
 from evokernel.bench import Heard, provenance, statistics, timing
@@ -33,6 +34,8 @@ ROUNDS = 3
 """Rounds before two combinations count as equally fast."""
 SURE = 2
 """Rounds before one may take the best one's place; to lose, one is enough."""
+AHEAD = 2
+"""Combinations whose kernels may be built while another is measured."""
 BEST = "best"
 """The side against which a combination is timed."""
 
@@ -87,6 +90,7 @@ class _Search:
             values = self._next()
             if values is None:
                 return "every combination was tried"
+            self._expect_after(values)
             try:
                 found = self._answer(values)
             except WorkerError as error:
@@ -115,6 +119,15 @@ class _Search:
         centre = self.best.values if self.best else self._space.first
         tried = [t.values for t in self.tries]
         return next((v for v in self._space.near(centre) if v not in tried), None)
+
+    def _expect_after(self, values: Values) -> None:
+        """What comes next unless this one wins: it may be built meanwhile."""
+        centre = self.best.values if self.best else self._space.first
+        tried = [*(t.values for t in self.tries), values]
+        after = islice((v for v in self._space.near(centre) if v not in tried), AHEAD)
+        self._session.expect(
+            [Candidate(source=self._space.frozen(v), backend=self._backend) for v in after]
+        )
 
     def _answer(self, values: Values) -> Try:
         """Look it up, or find it out and write it down."""
