@@ -18,6 +18,7 @@ from evokernel.bench.reference import Expectation, Reference
 from evokernel.bench.stock import Stock
 from evokernel.bench.tensors import Package, pack, vary
 from evokernel.errors import TaskError
+from evokernel.evaluation import Status
 from evokernel.opgraph import OpGraph
 from evokernel.program import Program
 from evokernel.task import Workload
@@ -183,10 +184,12 @@ class Oracle:
         Raises:
             TaskError: The reference refuses its inputs.
         """
-        is_hard = case.family in families.HARD
+        return self._expect(case, case.family in families.HARD)
+
+    def _expect(self, case: Case, is_hard: bool) -> Expectation:
         is_exact = families.is_exact(case.family, self.reference.graph)
         return self._expected.get(
-            f"{case.name}/{case.variant}",
+            f"{case.name}/{case.variant}/{is_hard}",
             lambda: self.reference.expect(self.inputs(case), case.workload, is_hard, is_exact),
         )
 
@@ -202,7 +205,12 @@ class Oracle:
             briefly: Only whether it is right.
         """
         want, name = self.expected(case), case.workload.name
-        return judge(name, case.family, want, outcome, are_inputs_told, briefly)
+        found = judge(name, case.family, want, outcome, are_inputs_told, briefly)
+        if found.fault and found.fault.status is Status.WRONG_VALUES and case.family == "timed":
+            # Of so many comparisons one finds the reference lucky: then that is looked at, too.
+            want = self._expect(case, is_hard=True)
+            return judge(name, case.family, want, outcome, are_inputs_told, briefly)
+        return found
 
     @property
     def timed_workload(self) -> Workload:
