@@ -1,5 +1,6 @@
 """Time on a GPU: the clock in the worker, the measured peaks. All of it needs a device."""
 
+import ctypes
 import gc
 import statistics
 from collections.abc import Callable
@@ -148,6 +149,17 @@ def test_the_host_is_no_part_of_device_time(clock):
     found = clock.time(slow_host, inputs, wish)
     assert median_ns(found) < 1.5e5
     assert found[0].wall_ns > 3e5
+
+
+def test_who_lets_lines_persist_is_timed_call_by_call(clock, l2_bytes):
+    def persists(x: torch.Tensor) -> torch.Tensor:
+        assert ctypes.CDLL("libcuda.so.1").cuCtxSetLimit(6, ctypes.c_size_t(1 << 20)) == 0
+        return x + 1
+
+    inputs: Any = Inputs(MIB)
+    wish = plan(4, way="graph", warmups=1, flush_bytes=2 * l2_bytes)
+    assert {each.way for each in clock.time(persists, inputs, wish)} == {"batch"}
+    assert clock.replay(persists, inputs, 16, 0) == "batch"
 
 
 def test_a_prepared_call(clock, l2_bytes):
