@@ -120,13 +120,14 @@ def test_replays_from_outside(seconds, looks, pace, status):
 
 
 def test_short_calls_differ_more_between_processes():
-    assert wallclock.between(1e-5) == pytest.approx(0.016)
-    assert wallclock.between(1e-3) < 0.0012
+    assert wallclock.between(1e-5, "graph") == pytest.approx(0.0065)
+    assert wallclock.between(1e-5, "batch") == pytest.approx(0.0115)
+    assert wallclock.between(1e-3, "single") < 0.0017
     pairs = [Block({CANDIDATE: 1e-5, "eager": 1e-5}, {CANDIDATE: True, "eager": True})] * 9
     on_gpu, on_cpu = (
         race.interval([Series(blocks=pairs, way=way)], "eager") for way in ("graph", None)
     )
-    assert on_gpu.high - on_gpu.low > 2 * (on_cpu.high - on_cpu.low)
+    assert on_gpu.high - on_gpu.low > on_cpu.high - on_cpu.low
 
 
 def test_a_call_in_words():

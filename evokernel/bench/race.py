@@ -150,7 +150,7 @@ def _between(processes: Sequence[Series], side: str, is_tolerant: bool) -> float
     (series,) = processes
     if series.way is None:
         return BETWEEN
-    return on_gpu.between(statistics.median(series.times(side, is_tolerant)))
+    return on_gpu.between(statistics.median(series.times(side, is_tolerant)), series.way)
 
 
 def _measure(
