@@ -14,6 +14,7 @@ import torch
 
 from evokernel.bench.gpu import launches, placing
 from evokernel.bench.gpu.clock import CudaClock
+from evokernel.bench.gpu.driver import Driver
 from evokernel.bench.gpu.parcel import Parcel, lay, moved, received
 from evokernel.bench.gpu.sharing import Refused
 from evokernel.bench.gpu.window import Window
@@ -25,6 +26,10 @@ _MOST_BLOCKS = 64
 _MOST_POISON = 8 << 30
 _SMALL, _FEW_BYTES = 1 << 20, 64 << 20
 """torch's allocator cuts blocks of up to 1 MiB out of common ones of 2 MiB."""
+
+
+TIMED = (CudaClock, Driver)
+"""What takes the time."""
 
 
 class GpuSide:
