@@ -16,6 +16,8 @@ Value = str | int
 Needs = dict[str, tuple[Value, ...]]
 
 _MARK = "# evokernel-template: "
+_TUNE = re.compile(r"^TUNE = (\{.*\})", re.MULTILINE)
+_CONSTANT = re.compile(r"^([A-Z][A-Z_]*) = (\d+)$", re.MULTILINE)
 _LINE = re.compile(rf"^{re.escape(_MARK)}(\{{.*\}})\s*$", re.MULTILINE)
 
 
@@ -68,6 +70,19 @@ def read_plan(source: str) -> Plan | None:
         except ValidationError:
             continue
     return None
+
+
+def tuned(plan: Plan, source: str) -> Plan:
+    """The plan with the numbers that stand in a source: a constant `BLOCK` is the choice `block`.
+
+    The harness writes what it found best into the constants of `TUNE`, not into the plan.
+    """
+    declared = _TUNE.search(source)
+    names = re.findall(r"""['\"](\w+)['\"]:""", declared[1]) if declared else []
+    found = {name: text for name, text in _CONSTANT.findall(source) if name in names}
+    known = {name.lower().rstrip("_"): int(text) for name, text in found.items()}
+    numbers = {name: known[name] for name in plan.choices if name in known}
+    return Plan(family=plan.family, choices={**plan.choices, **numbers})
 
 
 class Space(Frozen):

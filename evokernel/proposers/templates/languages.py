@@ -12,6 +12,7 @@ from evokernel.proposers.templates.contraction import Pipeline
 from evokernel.proposers.templates.cpp import Cpp
 from evokernel.proposers.templates.cuda import Cuda
 from evokernel.proposers.templates.expressions import Program
+from evokernel.proposers.templates.triton.language import Triton
 from evokernel.task import Task
 
 
@@ -43,5 +44,5 @@ class Language(Protocol):
         ...
 
 
-LANGUAGES: Mapping[Backend, Language] = {"cpp": Cpp(), "cuda": Cuda()}
+LANGUAGES: Mapping[Backend, Language] = {"cpp": Cpp(), "cuda": Cuda(), "triton": Triton()}
 """The writer of each backend that templates can write."""

@@ -20,8 +20,12 @@ signed sizeof static std struct switch template this throw true try typedef type
 unsigned using virtual void volatile while xor index time signal y0 y1 yn j0 j1 jn gamma
 half nv_bfloat16 gpu packs results rint
 """
+_PYTHON = """
+False None True as assert async await class def del elif except finally from global import in is
+lambda nonlocal pass raise with yield libdevice range tl torch triton larger smaller times
+"""
 
-RESERVED = frozenset({*OPERATORS, *f"{_HEADER} {_LOOPS} {_LANGUAGE}".split()})
+RESERVED = frozenset({*OPERATORS, *f"{_HEADER} {_LOOPS} {_LANGUAGE} {_PYTHON}".split()})
 """What a value, source or output is never called: functions of the header, locals of the loops,
 words of the language. A loop may also use any name that ends in `_`."""
 

@@ -10,7 +10,7 @@ from evokernel.evaluation import Evaluation
 from evokernel.opgraph import OpGraph
 from evokernel.proposers import Exhausted, Request
 from evokernel.proposers.templates.advice import Advice
-from evokernel.proposers.templates.choices import Plan, read_plan
+from evokernel.proposers.templates.choices import Plan, read_plan, tuned
 from evokernel.proposers.templates.expressions import Unsupported
 from evokernel.proposers.templates.languages import LANGUAGES
 from evokernel.proposers.templates.search import Search, Step
@@ -121,7 +121,7 @@ def _plan_of(attempt: Attempt, template: Template) -> Plan | None:
     plan = read_plan(attempt.proposal.candidate.source)
     if plan is None or plan.family != template.space.family:
         return None
-    return template.space.settle(plan.choices)
+    return template.space.settle(tuned(plan, attempt.proposal.candidate.source).choices)
 
 
 def _bound_by(evaluation: Evaluation) -> str:
