@@ -30,12 +30,11 @@ from evokernel.proposers.templates.expressions import Unsupported
 from evokernel.proposers.templates.template import Template
 from evokernel.task import Task
 
-ODD = {"ROWS": 1003, "TOKENS": 1003, "IMAGES": 7, "BATCH": 3, "COLUMNS": 1001, "WIDTH": 1000}
+ODD = {"ROWS": 1003, "TOKENS": 1003, "IMAGES": 7, "BATCH": 3}
 """Other sizes, for a second look at what is right; constants that a task does not have are left."""
 AHEAD = 400_000
 """Clock cycles for which the GPU is kept busy before a timed call, some 0.2 ms."""
 FEW_LONG_ROWS = "softmax@ROWS=64,COLUMNS=131072"
-SKIPPED_WHEN_ODD = {"WIDTH"}
 
 
 class Written(NamedTuple):
@@ -59,7 +58,7 @@ def with_precision(task: Task, precision: str) -> Task:
 def odd(task: Task) -> Task | None:
     """The task with sizes that fit nothing; None where no constant is known."""
     for name, value in ODD.items():
-        if re.search(rf"^{name} = ", task.source, re.MULTILINE) and name not in SKIPPED_WHEN_ODD:
+        if re.search(rf"^{name} = ", task.source, re.MULTILINE):
             return task.resized(**{name: value})
     return None
 

@@ -325,7 +325,7 @@ __device__ __forceinline__ float gelu_short(float x) {
 
 // section mish_short: mish_short
 __device__ __forceinline__ float mish_short(float x) {
-  const float e = gpu::exp_short(x < 20.0f ? x : x != x ? x : 20.0f);
+  const float e = gpu::exp_short(fminf(x, 20.0f));
   const float n = e * (e + 2.0f);
   return x * (n * gpu::reciprocal_short(n + 2.0f));
 }
