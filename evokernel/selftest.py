@@ -6,13 +6,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import ExitStack
 from itertools import groupby
 from typing import Any, Literal
 
-from evokernel.attempt import Candidate
+from evokernel.attempt import Backend, Candidate
 from evokernel.bench import Evaluator
 from evokernel.compilers import KernelSource
 from evokernel.config import BenchConfig
+from evokernel.errors import UsageError
 from evokernel.evaluation import Evaluation, Interval, Status
 from evokernel.frozen import Frozen
 from evokernel.task import Task
@@ -42,8 +44,8 @@ GOOD: tuple[Outcome, ...] = ("caught", "harmless", "passed")
 FAILURES: tuple[Outcome, ...] = ("accepted", "refused", "confused")
 """What makes the self-test fail."""
 
-Open = Callable[[Task, BenchConfig], Evaluator]
-"""Makes the evaluator of one task."""
+Open = Callable[[Task, BenchConfig, Backend], Evaluator]
+"""Makes the evaluator of one task, for kernels in one language."""
 Build = Callable[[KernelSource], object]
 """Builds a kernel ahead."""
 
@@ -96,22 +98,26 @@ class Summary(Frozen):
         return not self.failed and self.number(*GOOD) > 0
 
 
-def local(task: Task, config: BenchConfig) -> Evaluator:
-    """The real evaluator."""
+def local(task: Task, config: BenchConfig, backend: Backend) -> Evaluator:
+    """The real evaluator.
+
+    Raises:
+        UsageError: What the language needs is not here.
+    """
     from evokernel.bench.evaluator import LocalEvaluator
 
-    return LocalEvaluator(task, config)
+    return LocalEvaluator(task, config, backend)
 
 
 def chosen(names: Sequence[str] = (), quick: bool = False) -> tuple[Exhibit, ...]:
     """The exhibits to look at.
 
     Args:
-        names: Names, codes or kinds; none of them is all.
+        names: Names, codes, kinds or backends; none of them is all.
         quick: Every mechanism once, one that no text rule sees where there is one, on few tasks;
             and an honest candidate for each of these.
     """
-    found = [e for e in exhibits() if not names or {e.name, e.code, e.kind} & set(names)]
+    found = [e for e in exhibits() if not names or set(e.labels) & set(names)]
     if not quick:
         return tuple(found)
     often = Counter(exhibit.task for exhibit in exhibits())
@@ -140,7 +146,9 @@ def judge(
     open_evaluator: Open = local,
     build: Build | None = None,
 ) -> Iterator[Finding]:
-    """Judge exhibits, those of one task and policy with one evaluator; each as soon as it is known.
+    """Judge exhibits, each as soon as it is known.
+
+    Those of one task, policy and language share an evaluator.
 
     Args:
         wanted: What to judge.
@@ -156,18 +164,21 @@ def judge(
     for _, group in groupby(ordered, key=_place):
         members = list(group)
         first = members[0]
-        if first.needs_gpu:
-            yield from (_skipped(exhibit) for exhibit in members)
-            continue
         judged = config.model_copy(update={"contract": first.policy})
-        with (
-            ThreadPoolExecutor() as builders,
-            open_evaluator(habitats()[first.task].task(first.policy), judged) as evaluator,
-        ):
+        task = habitats()[first.task].task(first.policy)
+        with ExitStack() as stack:
+            builders = stack.enter_context(ThreadPoolExecutor())
+            try:
+                opened = stack.enter_context(open_evaluator(task, judged, first.backend))
+            except UsageError as error:
+                if not first.needs_gpu:
+                    raise
+                yield from (_skipped(exhibit, str(error)) for exhibit in members)
+                continue
             begun = (
                 [builders.submit(build, kernel) for kernel in _kernels(members)] if build else []
             )
-            keeper = _Keeper(evaluator)
+            keeper = _Keeper(opened)
             wait(begun)  # what fails here is told when it is judged
             yield from (keeper.finding(exhibit) for exhibit in members)
 
@@ -179,11 +190,11 @@ def quick_config(**changes: Any) -> BenchConfig:
 
 def _kernels(members: Iterable[Exhibit]) -> Iterator[KernelSource]:
     found = dict.fromkeys(kernel for exhibit in members for kernel in written(exhibit))
-    return (KernelSource(backend="cpp", source=source, flags=flags) for source, flags in found)
+    return (KernelSource(backend=kind, source=source, flags=flags) for kind, source, flags in found)
 
 
-def _place(exhibit: Exhibit) -> tuple[bool, str, str]:
-    return exhibit.needs_gpu, exhibit.task, exhibit.policy
+def _place(exhibit: Exhibit) -> tuple[bool, str, str, str]:
+    return exhibit.needs_gpu, exhibit.task, exhibit.policy, exhibit.backend
 
 
 class _Keeper:
@@ -265,8 +276,8 @@ def _ratio(evaluation: Evaluation) -> Interval | None:
     return found.ratio if found else None
 
 
-def _skipped(exhibit: Exhibit) -> Finding:
-    reason = f"its kernels are for `{exhibit.backend}`, which needs a GPU and is not measured yet"
+def _skipped(exhibit: Exhibit, why: str) -> Finding:
+    reason = f"its kernels are for `{exhibit.backend}`, which needs a GPU: {why}"
     return _finding(exhibit, "skipped", reason=reason)
 
 

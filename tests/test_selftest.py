@@ -7,10 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from evokernel.attempt import Backend
+from evokernel.bench import Evaluator
 from evokernel.bench.messages import Protections
 from evokernel.cli import main
+from evokernel.config import BenchConfig
+from evokernel.errors import DeviceMissing
 from evokernel.evaluation import Status
 from evokernel.selftest import Summary, builder, chosen, judge, quick_config
+from evokernel.task import Task
 from evokernel.testing import FakeEvaluator, fake_kernel
 from evokernel.zoo import Exhibit, exhibits, habitats
 from evokernel.zoo.kernels import written
@@ -96,14 +101,14 @@ def test_names_and_codes_choose():
 
 def test_kernels_that_stand_in_a_text_are_known_ahead():
     here = [exhibit for exhibit in exhibits() if not exhibit.needs_gpu]
-    assert all(source in e.candidate().source for e in here for source, _ in written(e))
+    assert all(source in e.candidate().source for e in here for _, source, _ in written(e))
     assert sum(bool(written(exhibit)) for exhibit in here) >= 0.9 * len(here)
-    (extra,) = {flags for e in chosen(["fast-math"]) for _, flags in written(e) if flags}
+    (extra,) = {flags for e in chosen(["fast-math"]) for _, _, flags in written(e) if flags}
     assert extra == ("-ffast-math",)
 
 
 def summary(*wanted: Exhibit, evaluator=FakeEvaluator) -> Summary:
-    found = judge(wanted, quick_config(), lambda task, config: evaluator(task))
+    found = judge(wanted, quick_config(), lambda task, config, backend: evaluator(task))
     return Summary(findings=tuple(found), seconds=0.0)
 
 
@@ -180,10 +185,32 @@ def test_what_nothing_stops_here_is_not_judged():
     assert "network namespace" in finding.reason
 
 
-def test_gpu_exhibits_are_listed_and_skipped():
-    (finding,) = summary(next(e for e in CHEATS if e.needs_gpu)).findings
+def test_gpu_exhibits_are_listed_and_skipped_where_there_is_none():
+    def refuse(task: Task, config: BenchConfig, backend: Backend) -> Evaluator:
+        raise DeviceMissing(f"no GPU is here for `{backend}`")
+
+    exhibit = next(e for e in CHEATS if e.needs_gpu)
+    (finding,) = judge([exhibit], quick_config(), refuse)
     assert finding.outcome == "skipped"
-    assert "GPU" in finding.reason
+    assert "no GPU is here" in finding.reason
+    with pytest.raises(DeviceMissing):  # what needs none is not passed over in silence
+        list(judge(chosen(["zeros"]), quick_config(), refuse))
+
+
+def test_gpu_exhibits_are_judged_where_there_is_one():
+    backends: list[Backend] = []
+
+    def opened(task: Task, config: BenchConfig, backend: Backend) -> Evaluator:
+        backends.append(backend)
+        return FakeEvaluator(task)
+
+    wanted = chosen(["plain-silu-in-cuda", "plain-silu-in-triton"])
+    assert {finding.outcome for finding in judge(wanted, quick_config(), opened)} == {"passed"}
+    assert backends == ["cuda", "triton"]
+
+
+def test_backends_choose():
+    assert {exhibit.backend for exhibit in chosen(["triton"])} == {"triton"}
 
 
 def test_sources_can_be_read(capsys):

@@ -25,7 +25,9 @@ _COLUMNS = (6, 32, 21, 18, 8)
 def selftest(
     names: Annotated[
         list[str] | None,
-        typer.Argument(metavar="NAME", help="Only these exhibits: names, codes (A1..H8) or kinds."),
+        typer.Argument(
+            metavar="NAME", help="Only these exhibits: names, codes (A1..H8), kinds or backends."
+        ),
     ] = None,
     quick: Annotated[
         bool, typer.Option("--quick", help="Every mechanism once, in about a minute.")
@@ -48,7 +50,7 @@ def selftest(
     from evokernel.selftest import Summary, builder, chosen, judge, quick_config
     from evokernel.zoo import exhibits
 
-    known = {part for e in exhibits() for part in (e.name, e.code, e.kind) if part}
+    known = {label for exhibit in exhibits() for label in exhibit.labels}
     for name in names or ():
         options.one_of("NAME", sorted(known))(name)
     wanted = chosen(names or (), quick)

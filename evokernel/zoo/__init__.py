@@ -35,6 +35,14 @@ class Habitat(Frozen):
     kernel: str
     """An honest candidate without its `ModelNew`: a class `Honest` that is right and its own
     work."""
+    cuda: str = ""
+    """The same with kernels in CUDA; empty where no exhibit needs it."""
+    triton: str = ""
+    """The same in Triton."""
+
+    def honest(self, backend: Backend) -> str:
+        """The honest candidate in a language."""
+        return {"cpp": self.kernel, "cuda": self.cuda, "triton": self.triton}[backend]
 
     def task(self, policy: Policy) -> Task:
         """The task under a policy."""
@@ -91,13 +99,20 @@ class Exhibit(Frozen):
         return self.backend != "cpp"
 
     @property
+    def labels(self) -> tuple[str, ...]:
+        """By which it can be chosen."""
+        return tuple(filter(None, (self.name, self.code, self.kind, self.backend)))
+
+    @property
     def twin(self) -> Candidate:
         """What its time is compared with: the habitat's honest kernel and nothing else."""
-        return Candidate(source=habitats()[self.task].kernel + PLAIN, backend=self.backend)
+        honest = habitats()[self.task].honest(self.backend)
+        return Candidate(source=honest + PLAIN, backend=self.backend)
 
     def candidate(self) -> Candidate:
         """The whole candidate."""
-        kernel = "" if self.alone else habitats()[self.task].kernel + "\n\n"
+        honest = habitats()[self.task].honest(self.backend)
+        kernel = "" if self.alone else honest + "\n\n"
         return Candidate(source=kernel + self.source, backend=self.backend)
 
 

@@ -7,17 +7,20 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
+from evokernel.attempt import Backend
 from evokernel.zoo import Exhibit
 
-Kernel = tuple[str, tuple[str, ...]]
-"""A source and the flags that go with it."""
+Kernel = tuple[Backend, str, tuple[str, ...]]
+"""Language, source, and the flags that go with it."""
+
+_MAKERS: dict[str, Backend] = {"cpp_module": "cpp", "cuda_module": "cuda"}
 
 
 def written(exhibit: Exhibit) -> tuple[Kernel, ...]:
-    """The C++ kernels that are texts, or names of texts, in calls of `cpp_module`."""
+    """The kernels that are texts, or names of texts, in calls of `cpp_module` or `cuda_module`."""
     tree = ast.parse(exhibit.candidate().source)
     names = dict(_constants(tree))
-    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_module(node))
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _backend(node)]
     found = (_kernel(call, names) for call in calls)
     return tuple(kernel for kernel in found if kernel is not None)
 
@@ -31,18 +34,22 @@ def _constants(tree: ast.Module) -> Iterator[tuple[str, Any]]:
                 continue
 
 
-def _is_module(call: ast.Call) -> bool:
+def _backend(call: ast.Call) -> Backend | None:
+    """The language of the module that is made; None where none is."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else call.func
-    return (name.id if isinstance(name, ast.Name) else name) == "cpp_module"
+    return _MAKERS.get(name.id if isinstance(name, ast.Name) else str(name))
 
 
 def _kernel(call: ast.Call, names: dict[str, Any]) -> Kernel | None:
+    backend = _backend(call)
     given = dict(zip(("source", "flags"), call.args, strict=False))
     given |= {word.arg: word.value for word in call.keywords if word.arg}
     values = {name: _value(node, names) for name, node in given.items()}
-    if not isinstance(values.get("source"), str) or not values.keys() <= {"source", "flags"}:
+    if backend is None or not isinstance(values.get("source"), str):
         return None
-    return values["source"], tuple(values.get("flags") or ())
+    if not values.keys() <= {"source", "flags"}:
+        return None
+    return backend, values["source"], tuple(values.get("flags") or ())
 
 
 def _value(node: ast.expr, names: dict[str, Any]) -> Any:
