@@ -259,8 +259,24 @@ Limit = Literal[
     "atomics",
     "gathers",
     "extra-traffic",
+    "few-blocks",
+    "partial-wave",
+    "low-occupancy",
+    "uncoalesced",
+    "barriers",
+    "shared-memory",
+    "no-tensor-cores",
 ]
-"""What costs a kernel time, in the words of the field."""
+"""What costs a kernel time, in the words of the field; from `few-blocks` on, of GPUs only."""
+
+
+class Stall(Frozen):
+    """One thing that the warps of a GPU kernel wait for."""
+
+    reason: str
+    """In the words of Nsight Compute, e.g. `long scoreboard`."""
+    share: float
+    """Share of the warps' time between two instructions, 0..1."""
 
 
 class Profile(Frozen):
@@ -290,7 +306,25 @@ class Profile(Frozen):
     vector_bits: int | None = None
     """Width of the vectors in its hottest loop's arithmetic, 0 for none; None if unknown."""
     spills: int | None = None
-    """Instructions of its hottest loop that move values between registers and stack."""
+    """Instructions of its hottest loop that move values between registers and stack; on a GPU,
+    bytes that each thread of its longest kernel stores and loads because registers ran out."""
+    launches: float | None = None
+    """Kernels of any author that a call launches on a GPU."""
+    registers: int | None = None
+    """32-bit registers of each thread of its longest kernel on a GPU."""
+    occupancy: float | None = None
+    """Share of the places for warps that its kernels fill on average, 0..1; None where counters may
+    not be read."""
+    occupancy_limit: float | None = None
+    """The share that registers, shared memory and block size allow at most."""
+    occupancy_limited_by: str = ""
+    """Which of these; empty where nothing does."""
+    traffic_ratio: float | None = None
+    """Bytes moved to and from a GPU's memory over the least that the task needs."""
+    tensor_share: float | None = None
+    """Share of the tensor cores' rate, 0..1."""
+    stalls: tuple[Stall, ...] = ()
+    """What its warps wait for, the most frequent first."""
     notes: tuple[str, ...] = ()
     """What it means and what to do next, a sentence each; then what the figures rest on."""
 
@@ -383,3 +417,7 @@ class Promotion(Frozen):
     """Fresh processes it was measured in."""
     reason: str = ""
     """Why it does not hold; empty when it does."""
+    log: str = ""
+    """What compute-sanitizer printed of a GPU kernel's faults, capped."""
+    notes: tuple[str, ...] = ()
+    """What was not looked at, and why."""

@@ -26,6 +26,8 @@ from evokernel.bench import (
 )
 from evokernel.bench.device import DeviceFacts
 from evokernel.bench.gpu import attribution, choice
+from evokernel.bench.gpu import profile as gpu_profile
+from evokernel.bench.gpu.look import Lookout
 from evokernel.bench.messages import Fault, Faulted, Loaded
 from evokernel.bench.opponents import Opponents
 from evokernel.bench.pool import Worker
@@ -38,7 +40,7 @@ from evokernel.bench.tries import KnownTries
 from evokernel.compilers.choice import compiler_for
 from evokernel.config import BenchConfig
 from evokernel.errors import WorkerError
-from evokernel.evaluation import Contract, Evaluation, Promotion, Status
+from evokernel.evaluation import Contract, Evaluation, Profile, Promotion, Status
 from evokernel.task import Task
 from evokernel.tuning import Space, Tuning
 
@@ -70,6 +72,7 @@ class LocalEvaluator:
         self._session: Session | None = None
         self._opponents: Opponents | None = None
         self._waiting: dict[str, tuple[Worker, Loaded, float]] = {}
+        self._lookout: Lookout | None = None
 
     def baselines(self) -> tuple[Baseline, ...]:
         """Prepare and time the baselines once; later calls answer from memory."""
@@ -120,24 +123,34 @@ class LocalEvaluator:
 
     def profile(self, candidate: Candidate, evaluation: Evaluation) -> Evaluation:
         """Add a `Profile` to the evaluation of a passed candidate."""
-        session = self._ready()[0]
-        if evaluation.timing is None or not isinstance(session.device, DeviceFacts):
+        if evaluation.timing is None:
             return evaluation
         self._say("looking for what bounds it")
         began = time.monotonic()
+        digest = self._digest(candidate, evaluation.timing.median_ms)
+        seconds = {**evaluation.seconds, "profile": round(time.monotonic() - began, 4)}
+        return evaluation.model_copy(update={"profile": digest, "seconds": seconds})
+
+    def _digest(self, candidate: Candidate, median_ms: float) -> Profile:
+        session = self._ready()[0]
+        if not isinstance(session.device, DeviceFacts):
+            return gpu_profile.profile(session, self._looking(session), candidate, median_ms)
         evidence: probes.Evidence | None = None
-        trouble = ""
+        trouble: tuple[str, ...] = ()
         try:
             evidence = probes.examine(session, candidate)
         except (Faulted, WorkerError) as error:
             # It passed: what goes wrong now costs the evidence, not the verdict.
-            trouble = f"it could not be examined: {error}"
-        median_ms = evaluation.timing.median_ms
+            trouble = (f"it could not be examined: {error}",)
         digest = profiler.digest(median_ms, session.graph, session.device, evidence)
-        if trouble:
-            digest = digest.model_copy(update={"notes": (*digest.notes, trouble)})
-        seconds = {**evaluation.seconds, "profile": round(time.monotonic() - began, 4)}
-        return evaluation.model_copy(update={"profile": digest, "seconds": seconds})
+        return digest.model_copy(update={"notes": (*digest.notes, *trouble)})
+
+    def _looking(self, session: Session) -> Lookout:
+        """What looks at kernels on a GPU, begun at the first need."""
+        if self._lookout is None:
+            gpu, is_brief = session.gpu or 0, self.config.measurement == "quick"
+            self._lookout = Lookout(self.config.cache, session.turn, gpu, self._say, is_brief)
+        return self._lookout
 
     def promote(self, claims: tuple[Claim, ...]) -> tuple[Promotion, ...]:
         """Look again at each claim in fresh processes; one that the machine spoiled stays open."""
@@ -180,6 +193,9 @@ class LocalEvaluator:
     def __exit__(self, *exc: object) -> None:
         """End every process."""
         self._discard()
+        if self._lookout is not None:
+            self._lookout.close()
+        self._lookout = None
         if self._session is not None:
             self._session.close()
         self._session = self._opponents = None

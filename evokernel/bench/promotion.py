@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 
 from evokernel.attempt import Candidate
 from evokernel.bench import TOGETHER, Claim, race, timing
+from evokernel.bench.gpu import memcheck
+from evokernel.bench.gpu.sanitizer import Checked
 from evokernel.bench.messages import Faulted
 from evokernel.bench.oracle import Case
 from evokernel.bench.pace import Pace
@@ -44,6 +46,8 @@ def promote(session: Session, claims: tuple[Claim, ...]) -> tuple[Promotion, ...
     for claim in claims:
         kernels.setdefault(claim.candidate.sha, []).append(claim)
     children = [_Child(tuple(found)) for found in kernels.values()]
+    if session.gpu is not None:
+        _check_memory(session, children)
     # With large inputs each stands alone: every side holds its own.
     together = 1 if session.oracle.is_large else TOGETHER
     for first in range(0, len(children), together):
@@ -74,6 +78,8 @@ class _Child:
     series: list[Series] = field(default_factory=list)
     failure: Failure | None = None
     spoiled: int = 0
+    checked: Checked | None = None
+    """What compute-sanitizer says of it; None where it is not for a GPU."""
 
     @property
     def candidate(self) -> Candidate:
@@ -124,12 +130,28 @@ class _Child:
                 "ratio": self._ratio(_rival(claim), pace) if measured else None,
                 "processes": len(self.series),
                 "reason": self.failure.reason if self.failure else "",
+                "log": self.checked.log if self.checked else "",
+                "notes": self.checked.notes if self.checked else (),
             }
         )
 
     def _ratio(self, opponent: str, pace: Pace) -> Interval:
         is_tolerant = race.is_tolerant(self.series, pace, self.sides)
         return race.interval(self.series, opponent, is_tolerant, self.candidate.sha)
+
+
+def _check_memory(session: Session, children: Sequence[_Child]) -> None:
+    """Let no kernel pass that uses memory which is not its own, or whose threads race."""
+    session.say("looking for faults of memory")
+    try:
+        found = memcheck.check(session, [child.candidate for child in children])
+    except (Faulted, WorkerError) as error:
+        session.say(f"kernels were not checked by compute-sanitizer: {error}")
+        return
+    for child, checked in zip(children, found, strict=True):
+        child.checked = checked
+        if checked.reason:
+            child.failed(Failure(Status.CRASHED, checked.reason))
 
 
 def _look(session: Session, children: Sequence[_Child]) -> None:

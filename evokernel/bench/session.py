@@ -102,6 +102,7 @@ class Session:
         self._account: Account | None = None
         self._ahead: Ahead | None = None
         self._handed: WeakKeyDictionary[Worker, list[Handed]] = WeakKeyDictionary()
+        self._built: dict[str, list[Handed]] = {}
         self._stack = ExitStack()
         say("starting the measuring processes")
         file = () if task.path is None else (Path(task.path),)
@@ -238,6 +239,8 @@ class Session:
         spec = spec.model_copy(update={"is_blocking": is_blocking})
         worker, loaded = self._loaded(spec, build, oracle, deadline_s)
         self._handed[worker] = handed
+        if hand is None:
+            self._built[candidate.sha] = handed
         return worker, loaded
 
     def expect(self, candidates: Sequence[Candidate]) -> None:
@@ -273,6 +276,16 @@ class Session:
     def handed(self, worker: Worker) -> tuple[Handed, ...]:
         """The kernels that were built for a candidate's worker so far."""
         return tuple(self._handed.get(worker, ()))
+
+    def built(self, candidate: Candidate) -> tuple[Handed, ...]:
+        """The kernels that a candidate asked for when it was loaded last.
+
+        Raises:
+            Faulted: It had to be loaded first, and cannot be.
+        """
+        if candidate.sha not in self._built:
+            self.fork(candidate)[0].kill()
+        return tuple(self._built[candidate.sha])
 
     def fork_reference(self, role: Literal["eager", "compile"]) -> tuple[Worker, Loaded]:
         """A fresh trusted worker with the reference loaded."""

@@ -60,7 +60,7 @@ def main() -> None:
     for which, value in terms.limits.items():
         _lower(which, value)
     if terms.is_fenced:
-        _put_up(terms)
+        put_up(terms)
     try:
         os.execvp(command[0], command)
     except OSError as error:
@@ -73,7 +73,8 @@ def confines() -> bool:
     return kernel.landlock_version() > 0
 
 
-def _put_up(terms: Terms) -> None:
+def put_up(terms: Terms) -> None:
+    """Confine this process for good, as far as the system permits; limits are left alone."""
     read = files.carve((*files.SYSTEM, *terms.readable), terms.hidden)
     steps = (
         kernel.forbid_new_privileges,
