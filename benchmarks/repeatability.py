@@ -5,7 +5,7 @@ false wins. Speedup: pairs of one fresh process of the kernel and one of eager; 
 ratio over them is what another day's measurement may differ by.
 
     python benchmarks/repeatability.py [--pairs 100] [--processes 20] [--task softmax] [--out FILE]
-    python benchmarks/repeatability.py --device cuda [--pairs 20] [--out FILE]
+    python benchmarks/repeatability.py --device cuda [--pairs 10] [--out FILE]
 
 Run it on a quiet machine. Targets: at most 2 % false wins at a margin of 1 %, and 90 % of the
 speedups within 5 % of their median. On a GPU, a kernel of about 10 us, one of 100 us and one of
@@ -24,7 +24,7 @@ import numpy as np
 
 from evokernel.attempt import Candidate
 from evokernel.bench import promotion, race
-from evokernel.bench.series import Series
+from evokernel.bench.series import CANDIDATE, Series
 from evokernel.bench.session import Session
 from evokernel.config import BenchConfig
 from evokernel.task import Task
@@ -99,9 +99,10 @@ def false_wins(
 
 
 def device_times(seen: Sequence[Series]) -> dict[str, Any]:
-    """Device and wall time of the kernel in each fresh process of a series of pairs."""
-    device = [median(series.times(), series.times(tolerant=True)) for series in seen]
-    wall = [median(series.walls(), series.walls(tolerant=True)) for series in seen]
+    """Device and wall time of the kernel in each fresh process, two of each pair."""
+    sides = [(series, side) for series in seen for side in (CANDIDATE, OPPONENT)]
+    device = [median(one.times(side), one.times(side, tolerant=True)) for one, side in sides]
+    wall = [median(one.walls(side), one.walls(side, tolerant=True)) for one, side in sides]
     middle = float(np.median(device))
     return {
         "processes": len(device),
