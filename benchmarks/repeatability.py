@@ -24,6 +24,7 @@ import numpy as np
 
 from evokernel.attempt import Candidate
 from evokernel.bench import promotion, race
+from evokernel.bench.pace import QUICK, STANDARD, Pace
 from evokernel.bench.series import CANDIDATE, Series
 from evokernel.bench.session import Session
 from evokernel.config import BenchConfig
@@ -55,11 +56,14 @@ def get_init_inputs():
 """
 
 
-def fresh(session: Session, first: Candidate | None, second: Candidate) -> Series | None:
+def fresh(
+    session: Session, first: Candidate | None, second: Candidate, pace: Pace | None = None
+) -> Series | None:
     """Blocks of one pair of fresh processes; None if the machine spoiled all tries."""
+    pace = pace or session.pace
     for _ in range(TRIES):
-        series = promotion.pair(session, first, second, session.pace)
-        failure = race.spoiled(series, session.pace)
+        series = promotion.pair(session, first, second, pace)
+        failure = race.spoiled(series, pace)
         if failure is None:
             return series
         print(f"  again: {failure.reason}", flush=True)
@@ -67,18 +71,23 @@ def fresh(session: Session, first: Candidate | None, second: Candidate) -> Serie
 
 
 def false_wins(
-    session: Session, kernel: Candidate, pairs: int, seen: list[Series] | None = None
+    session: Session,
+    kernel: Candidate,
+    pairs: int,
+    seen: list[Series] | None = None,
+    pace: Pace | None = None,
 ) -> dict[str, Any]:
     """The same kernel on both sides; the series are added to `seen`."""
+    pace = pace or session.pace
     margin = session.config.margin
     rows: list[tuple[float, float, float]] = []
     for number in range(pairs):
-        series = fresh(session, kernel, kernel)
+        series = fresh(session, kernel, kernel, pace)
         if series is None:
             continue
         if seen is not None:
             seen.append(series)
-        found = race.interval([series], OPPONENT, race.is_tolerant([series], session.pace))
+        found = race.interval([series], OPPONENT, race.is_tolerant([series], pace))
         rows.append((found.value, found.low, found.high))
         print(
             f"  A/A {number + 1}: {found.value:.4f} [{found.low:.4f}, {found.high:.4f}]", flush=True
@@ -120,7 +129,7 @@ def median(clean: Sequence[float], every: Sequence[float]) -> float:
     return float(np.median(clean or every))
 
 
-def on_gpu(pairs: int, measurement: str, names: Sequence[str]) -> dict[str, Any]:
+def on_gpu(pairs: int, pace: Pace, names: Sequence[str]) -> dict[str, Any]:
     """All sizes, one after the other."""
     kernel = Candidate(source=ON_GPU.read_text(), backend="cuda")
     found: dict[str, Any] = {"device": "", "fingerprint": "", "sizes": {}}
@@ -129,7 +138,8 @@ def on_gpu(pairs: int, measurement: str, names: Sequence[str]) -> dict[str, Any]
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "scale.py"
             path.write_text(GPU_TASK.format(size=size))
-            config = BenchConfig.model_validate({"measurement": measurement})
+            # Nothing is judged, so that few families of inputs are enough.
+            config = BenchConfig(measurement="quick")
             session = Session(Task.load(str(path)), config, backend="cuda")
             try:
                 found |= {
@@ -137,7 +147,7 @@ def on_gpu(pairs: int, measurement: str, names: Sequence[str]) -> dict[str, Any]
                     "fingerprint": session.device.fingerprint,
                 }
                 seen: list[Series] = []
-                same = false_wins(session, kernel, pairs, seen)
+                same = false_wins(session, kernel, pairs, seen, pace)
                 times = device_times(seen)
             finally:
                 session.close()
@@ -184,9 +194,8 @@ def main() -> None:
     parser.add_argument("--sizes", nargs="+", choices=tuple(SIZES), default=tuple(SIZES))
     chosen = parser.parse_args()
     if chosen.device == "cuda":
-        measurement = "quick" if chosen.quick else "standard"
         began = time.perf_counter()
-        result = on_gpu(chosen.pairs, measurement, chosen.sizes)
+        result = on_gpu(chosen.pairs, QUICK if chosen.quick else STANDARD, chosen.sizes)
         write(chosen.out, result | {"seconds": round(time.perf_counter() - began, 1)})
         return
     kernel = Candidate(source=chosen.kernel.read_text(), backend="cpp")

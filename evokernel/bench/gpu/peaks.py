@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from evokernel.bench.gpu import placing
 from evokernel.bench.gpu.driver import Driver
 from evokernel.compilers import Artefact, Compiler, KernelSource, architecture
 from evokernel.errors import CompilerMissing, ConfigError
@@ -28,12 +29,12 @@ LAUNCHES = 500
 _LEAST_MEMORY = 8 << 30
 """Devices with less get smaller matrix products."""
 PRECISIONS = {
-    "fp32": ("float32", "highest", (0, 0), 4096),
-    "tf32": ("float32", "high", (8, 0), 8192),
-    "bf16": ("bfloat16", "highest", (8, 0), 8192),
-    "fp16": ("float16", "highest", (7, 0), 8192),
+    "fp32": ("float32", False, (0, 0), 4096),
+    "tf32": ("float32", True, (8, 0), 8192),
+    "bf16": ("bfloat16", False, (8, 0), 8192),
+    "fp16": ("float16", False, (7, 0), 8192),
 }
-"""By precision of a task: torch's type and setting, the least capability, and the size."""
+"""By precision of a task: torch's type, whether TF32 is allowed, the least capability, the size."""
 
 SOURCE = r"""
 // Tiles of 32 KiB; in every pass a block takes others than in the one before, past the L1 cache.
@@ -125,20 +126,16 @@ class GpuPeaks:
 
     def matrix(self, precision: str, seconds: float) -> float | None:
         """Best GFLOP/s of a square matrix product; None where the device lacks the precision."""
-        dtype, setting, least, size = PRECISIONS[precision]
+        dtype, is_tf32, least, size = PRECISIONS[precision]
         if (self._known.major, self._known.minor) < least:
             return None
         if self._known.total_memory < _LEAST_MEMORY:
             size //= 2
-        before = torch.get_float32_matmul_precision()
-        torch.set_float32_matmul_precision(setting)
-        try:
+        with placing.precision(is_tf32):
             shape = {"device": self._device, "dtype": getattr(torch, dtype)}
             a, b = torch.randn(size, size, **shape), torch.randn(size, size, **shape)
             out = torch.empty(size, size, **shape)
             took = self._least(lambda: torch.matmul(a, b, out=out), seconds)
-        finally:
-            torch.set_float32_matmul_precision(before)
         return 2e-9 * size**3 / took
 
     def launch_s(self) -> float:
