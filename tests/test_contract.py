@@ -583,8 +583,8 @@ import torch
 
 class ModelNew(torch.nn.Module):
     def forward(self, x):
-        end = time.perf_counter() + 1.0
-        while time.perf_counter() < end:
+        end = time.thread_time() + 1.0
+        while time.thread_time() < end:
             pass
         return x
 """
