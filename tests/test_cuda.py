@@ -92,6 +92,18 @@ def test_headers_of_the_host_that_kernels_include_by_habit(compiler):
     assert built.diagnostics == ()
 
 
+def test_names_that_nvcc_has_unasked(compiler):
+    """Kernels use them without an include; their own definitions still hold."""
+    source = "#undef FLT_MAX\n#define FLT_MAX 3e38f\n"
+    source += """extern "C" __global__ void f(float* x, uint32_t n, int64_t m) {
+      x[n] = n < INT_MAX ? -INFINITY : NAN;
+      x[m] = FLT_MAX * float(M_PI);
+    }"""
+    built = compiler.build(kernel(source))
+    assert isinstance(built, Artefact), built
+    assert built.diagnostics == ()
+
+
 @pytest.mark.parametrize(
     ("header", "wheel"),
     [

@@ -47,7 +47,11 @@ class CudaCompiler(CachedCompiler):
 
     KERNEL = KERNEL
     BUILT = "kernel.cubin"
-    FLAGS = ("-std=c++17", "--generate-line-info", "--ptxas-options=-v")
+    # What nvcc includes unasked, so that `INFINITY` and `uint32_t` are there as kernels expect.
+    FLAGS = (
+        *("-std=c++17", "--generate-line-info", "--ptxas-options=-v"),
+        *(f"--pre-include={name}" for name in ("cmath", "cfloat", "climits", "cstdint")),
+    )
     PROBE = 'extern "C" __global__ void probe(float* x) { x[0] = 1; }\n'
     INSTALL = _INSTALL
 
