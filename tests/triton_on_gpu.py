@@ -277,12 +277,12 @@ def timed(entries: list[Entry], until: float) -> None:
 
 
 def in_turn(entries: list[Entry]) -> list[Entry]:
-    """Drafts of all tasks, odd sizes, then one variant after the other of each."""
+    """Drafts of all tasks, those of odd sizes, then one variant after the other of each."""
     seen: dict[Any, int] = {}
     for entry in entries:
         key = entry["task"], entry["precision"], entry["odd"]
         seen[key] = entry["turn"] = seen.get(key, -1) + 1
-    return sorted(entries, key=lambda e: (e["turn"], not e["odd"]))
+    return sorted(entries, key=lambda e: (e["turn"], e["precision"] == "fp16", e["odd"]))
 
 
 def all_written(tasks: list[str], folder: Path) -> list[Entry]:
