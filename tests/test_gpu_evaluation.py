@@ -34,7 +34,7 @@ extern "C" __global__ void softmax(const float* x, float* out, int columns) {
   __shared__ float part[8];
   const long long start = (long long)blockIdx.x * columns;
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  float top = -INFINITY;
+  float top = __int_as_float(0xff800000);  // NVRTC has no INFINITY by itself
   for (int c = threadIdx.x; c < columns; c += blockDim.x) top = larger(x[start + c], top);
   for (int s = 16; s; s >>= 1) top = larger(__shfl_xor_sync(~0u, top, s), top);
   if (lane == 0) part[warp] = top;

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from typing import Literal
 
 from evokernel.bench.evidence import Evidence
-from evokernel.bench.gpu import authorship
+from evokernel.bench.gpu import traced
 from evokernel.bench.messages import Outcome
 from evokernel.evaluation import Contract, KernelOrigin
 
@@ -126,7 +126,7 @@ def _breaches(
 
 def _foreign_kernels(evidence: Evidence, own: tuple[str, ...]) -> Iterator[str]:
     """What the trace of its GPU shows of kernels that are not its own."""
-    if evidence.trace is None or (found := authorship.foreign(evidence.trace, own)) is None:
+    if evidence.trace is None or (found := traced.foreign(evidence.trace, own)) is None:
         return
     name, share = found
     yield (
@@ -146,9 +146,12 @@ def _coverage(
     if evidence.samples is not None and (seen := evidence.coverage(own)) is not None:
         return seen, "samples"
     if evidence.trace is not None:
-        return authorship.coverage(evidence.trace, own), "trace"
-    if evidence.is_on_gpu:  # the log says when the host launched, not how long a kernel ran
-        return None, None
+        return traced.coverage(evidence.trace, own), "trace"
+    if evidence.is_on_gpu:
+        # The log says when the host launched, not how long a kernel ran; where all are its own and
+        # nothing else was dispatched, the time is theirs.
+        is_alone = bool(own) and not calls and not moving(outcome.operators)
+        return (1.0, "launches") if is_alone else (None, None)
     counted = [launch.seconds for launch in outcome.launches if launch.kernel in own]
     if not (counted or calls) or outcome.seconds <= 0:
         return None, None

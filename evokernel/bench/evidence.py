@@ -89,6 +89,8 @@ class Evidence:
     """Functions of its text that Triton compiles, in its process."""
     trace: tuple[Traced, ...] | None = None
     """What its GPU did for one call; None where that is not known."""
+    is_on_gpu: bool = False
+    """Its kernels run on a GPU."""
     notes: tuple[str, ...] = ()
     hints: tuple[Diagnostic, ...] = ()
 
@@ -105,11 +107,6 @@ class Evidence:
                 offered = signatures(handed.kernel.source, KERNELS_ONLY["cuda"])
                 found |= {signature.name: handed for signature in offered}
         return found
-
-    @property
-    def is_on_gpu(self) -> bool:
-        """Whether its kernels run on a GPU."""
-        return bool(self.declared) or any(one.kernel.backend == "cuda" for one in self.handed)
 
     @property
     def extensions(self) -> tuple[str, ...]:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from evokernel.bench.evidence import Evidence
+from evokernel.bench.gpu.authorship import declared
 from evokernel.bench.messages import Fault, Faulted
 from evokernel.errors import WorkerError
 from evokernel.evaluation import Status
@@ -31,16 +33,16 @@ def is_on_device(fault: Fault) -> bool:
 def attributed(session: Session, candidate: Candidate, fault: Fault) -> Fault:
     """The same fault with the name of the kernel and its line, if they can be found."""
     try:
-        found = _again(session, candidate)
+        found, names = _again(session, candidate)
     except WorkerError:
-        found = None  # its fault is known; only the place is not
+        return fault  # it is known; only the place is not
     if found is None or not is_on_device(found):
         return fault
-    name = kernel_of(found)
-    if not name:
+    names = (kernel_of(found),) if kernel_of(found) else names
+    if len(names) != 1:
         return fault
     what = fault.reason.partition(" (it may be the error of an earlier kernel")[0]
-    reason = f"kernel `{name}`: {what}"
+    reason = f"kernel `{names[0]}`: {what}"
     return fault.model_copy(update={"reason": reason, "diagnostics": found.diagnostics})
 
 
@@ -54,16 +56,18 @@ def kernel_of(fault: Fault) -> str:
     return ""
 
 
-def _again(session: Session, candidate: Candidate) -> Fault | None:
-    """What goes wrong where each launch waits for its kernel."""
+def _again(session: Session, candidate: Candidate) -> tuple[Fault | None, tuple[str, ...]]:
+    """What goes wrong where each launch waits for its kernel, and the names of all kernels."""
+    names = declared(candidate.source)
     try:
         worker, _ = session.fork(candidate, is_blocking=True)
         with worker:
+            names += tuple(Evidence(handed=session.handed(worker)).offered)
             for case in session.cases[:_MOST_CASES]:
                 sizes = session.oracle.expected(case).output_bytes
                 worker.put(case.name, session.oracle.package(case), output_bytes=sizes)
                 worker.run(case.name)
                 worker.drop(case.name)
     except Faulted as error:
-        return error.fault
-    return None
+        return error.fault, names
+    return None, names
