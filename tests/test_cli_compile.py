@@ -108,7 +108,7 @@ def test_wrong_file_is_a_usage_error(compile_, tmp_path):
     with pytest.raises(ConfigError, match=r"cannot read `.*missing\.py`: No such file"):
         compile_file(tmp_path / "missing.py")
     (tmp_path / "binary.cpp").write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigError, match="it is not UTF-8 text"):
+    with pytest.raises(ConfigError, match="it is not text in UTF-8"):
         compile_file(tmp_path / "binary.cpp")
 
 

@@ -97,7 +97,7 @@ def test_names_that_nvcc_has_unasked(compiler):
     source = "#undef FLT_MAX\n#define FLT_MAX 3e38f\n"
     source += """extern "C" __global__ void f(float* x, uint32_t n, int64_t m) {
       x[n] = n < INT_MAX ? -INFINITY : NAN;
-      x[m] = FLT_MAX * float(M_PI);
+      x[m] = FLT_MAX / float(M_PI);
     }"""
     built = compiler.build(kernel(source))
     assert isinstance(built, Artefact), built

@@ -290,11 +290,11 @@ def test_an_operator_without_template_is_named_at_once(proposer, body, word):
     assert "--model NAME" in str(refused.value)
 
 
-def test_a_task_without_graph_and_other_backends_are_refused(softmax, proposer):
-    with pytest.raises(NoTemplate, match="captured"):
-        proposer.check(softmax[0], None, "cpp")
-    with pytest.raises(NoTemplate, match="--backend cpp"):
-        proposer.check(*softmax, "triton")
+def test_a_task_without_graph_is_refused_and_every_backend_served(softmax, proposer):
+    for backend in ("cpp", "cuda", "triton"):
+        with pytest.raises(NoTemplate, match="captured"):
+            proposer.check(softmax[0], None, backend)
+        proposer.check(*softmax, backend)
 
 
 def test_plans_are_read_back_and_nothing_else_is(softmax):
