@@ -49,6 +49,27 @@ class Written(NamedTuple):
     is_odd: bool
 
 
+class Truth(NamedTuple):
+    """What results are held against."""
+
+    expected: list[Any]
+    """In float64."""
+    eager: list[Any]
+    own: list[float]
+    """Eager's errors."""
+    floor: float
+    """The least error that is held against a candidate."""
+
+
+class Measured(NamedTuple):
+    """One candidate that ran."""
+
+    seconds: float
+    ratio: float
+    """Its error over eager's."""
+    plan: str
+
+
 def with_precision(task: Task, precision: str) -> Task:
     """The task, its inputs and parameters cast."""
     options = task.options.model_copy(update={"precision": precision})
@@ -152,43 +173,35 @@ class Bench:
             eager = flat(model(*inputs))
             own = [error(e, x) for e, x in zip(eager, expected, strict=True)]
             base = self.seconds(lambda: model(*inputs))
-        best, lines, faults, times = "", [], [], []
+        truth = Truth(expected, eager, own, 4e-7 if written.precision == "fp32" else 4e-3)
+        faults, times = [], []
         for plan, source in written.sources:
             try:
-                call = self.loaded(source, program, model)
-                got = flat(call(*inputs))
-                errors = [error(g, x) for g, x in zip(got, expected, strict=True)]
-                again = flat(call(*inputs))
-                same = all(
-                    torch.equal(a.nan_to_num(), b.nan_to_num())
-                    if a.is_floating_point()
-                    else torch.equal(a, b)
-                    for a, b in zip(got, again, strict=True)
-                )
-                floor = 4e-7 if written.precision == "fp32" else 4e-3
-                ratio = max(e / max(o, floor) for e, o in zip(errors, own, strict=True))
-                dtypes = [a.dtype for a in got] == [b.dtype for b in eager]
-                if ratio > 4 or ratio != ratio or not same or not dtypes:
-                    faults.append(f"WRONG error x{ratio:.3g} repeats={same} {dtypes} {plan}")
-                seconds = self.seconds(partial(call, *inputs))
-                times.append((seconds, ratio, plan))
+                call = partial(self.loaded(source, program, model), *inputs)
+                ratio, fault = judged(call, truth)
+                if fault:
+                    faults.append(f"{fault} {plan}")
+                times.append(Measured(self.seconds(call), ratio, plan))
             except Exception:
                 faults.append(f"FAILED {plan}\n{traceback.format_exc()[-900:]}")
-        if times:
-            fastest = min(times)
-            share = [written.min_bytes / s / self.copy for s in (base, times[0][0], fastest[0])]
-            best = fastest[2] if fastest is not times[0] else "the draft"
-            shape = "odd " if written.is_odd else ""
-            lines.append(
-                f"{written.task.name:<22}{written.precision:<5}{shape}"
-                f"{written.min_bytes / 1e6:7.0f} MB  eager {base * 1e3:8.3f} {share[0]:4.0%}  "
-                f"draft {times[0][0] * 1e3:8.3f} {share[1]:4.0%}  best {fastest[0] * 1e3:8.3f} "
-                f"{share[2]:4.0%}  err x{max(t[1] for t in times):.2g}  {best}"
-            )
-            if self.shows_every:
-                shares = ((written.min_bytes / s / self.copy, s, p) for s, _, p in sorted(times))
-                lines += [f"    {s * 1e3:8.3f} {share:4.0%}  {p}" for share, s, p in shares]
+        lines = self.lines(written, base, times) if times else []
         return [*lines, *(f"  {fault}" for fault in faults)]
+
+    def lines(self, written: Written, base: float, times: list[Measured]) -> list[str]:
+        """The draft, the fastest and eager beside the copy bandwidth."""
+        draft, fastest = times[0], min(times)
+        rates = [written.min_bytes / s / self.copy for s in (base, draft.seconds, fastest.seconds)]
+        best = "the draft" if fastest is draft else fastest.plan
+        line = (
+            f"{written.task.name:<22}{written.precision:<5}{'odd ' if written.is_odd else ''}"
+            f"{written.min_bytes / 1e6:7.0f} MB  eager {base * 1e3:8.3f} {rates[0]:4.0%}  "
+            f"draft {draft.seconds * 1e3:8.3f} {rates[1]:4.0%}  "
+            f"best {fastest.seconds * 1e3:8.3f} {rates[2]:4.0%}  "
+            f"err x{max(one.ratio for one in times):.2g}  {best}"
+        )
+        every = sorted(times) if self.shows_every else ()
+        shares = ((written.min_bytes / one.seconds / self.copy, one) for one in every)
+        return [line, *(f"    {o.seconds * 1e3:8.3f} {s:4.0%}  {o.plan}" for s, o in shares)]
 
     def exact(self, program: Any, model: Any, inputs: list[Any]) -> Any:
         """What the reference gives in float64."""
@@ -230,6 +243,23 @@ class Bench:
                 return made(*inputs)
 
         return call
+
+
+def judged(call: Any, truth: Truth) -> tuple[float, str]:
+    """Error over eager's own, and what is wrong with the results of two calls; empty if nothing."""
+    got, again = flat(call()), flat(call())
+    errors = [error(g, x) for g, x in zip(got, truth.expected, strict=True)]
+    ratio = max(e / max(o, truth.floor) for e, o in zip(errors, truth.own, strict=True))
+    repeats = all(a.equal(b) for a, b in zip(map(_told, got), map(_told, again), strict=True))
+    dtypes = [a.dtype for a in got] == [b.dtype for b in truth.eager]
+    if ratio <= 4 and repeats and dtypes:
+        return ratio, ""
+    return ratio, f"WRONG error x{ratio:.3g} repeats={repeats} dtypes={dtypes}"
+
+
+def _told(tensor: Any) -> Any:
+    """Comparable: NaN equals nothing."""
+    return tensor.nan_to_num() if tensor.is_floating_point() else tensor
 
 
 def flat(result: Any) -> list[Any]:

@@ -126,15 +126,20 @@ def optimize(
         )
         stop = stack.enter_context(_kept(record))
         record.on_event = on_event
-        record.event("began", run=record.id, path=str(record.path), task=task.name)
-        if found is not None:
-            seconds = 0.0 if found.is_kept else found.examination.seconds
-            record.event("examined", text=found.in_words(), seconds=seconds)
-        if why_not:
-            record.event("note", text=why_not)
+        _introduce(record, task, found, why_not)
         memory = memory or _own_memory(record, stack)
         services = Services(record, task, graph, judge, proposer, memory, stop)
         return _concluded(record, begin(services))
+
+
+def _introduce(record: RunRecord, task: Task, found: "Checkup | None", why_not: str) -> None:
+    """The first events of a run: what it is for, and what is known of the task."""
+    record.event("began", run=record.id, path=str(record.path), task=task.name)
+    if found is not None:
+        seconds = 0.0 if found.is_kept else found.examination.seconds
+        record.event("examined", text=found.in_words(), seconds=seconds)
+    if why_not:
+        record.event("note", text=why_not)
 
 
 def resume(
