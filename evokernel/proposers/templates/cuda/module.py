@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 
 from evokernel.opgraph import OpGraph
+from evokernel.proposers.templates.call import Call, fixed_arguments
 from evokernel.proposers.templates.choices import Plan
 from evokernel.proposers.templates.contraction import Pipeline
 from evokernel.proposers.templates.cuda.kernel import Kernel, Launch
 from evokernel.proposers.templates.expressions import Program
-from evokernel.proposers.templates.module import Call, fixed_arguments
 from evokernel.proposers.templates.reference import Reference
 from evokernel.task import Task
 

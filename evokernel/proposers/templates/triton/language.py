@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from evokernel.opgraph import OpGraph
+from evokernel.proposers.templates.call import free_inputs
 from evokernel.proposers.templates.choices import Plan, Space
 from evokernel.proposers.templates.contraction import Pipeline
 from evokernel.proposers.templates.expressions import Program, Source
@@ -11,7 +12,7 @@ from evokernel.proposers.templates.naming import identifier
 from evokernel.proposers.templates.reference import Reference
 from evokernel.proposers.templates.triton import pipeline, structures
 from evokernel.proposers.templates.triton.kernel import Extent, Written
-from evokernel.proposers.templates.triton.module import free_inputs, size_text, write_module
+from evokernel.proposers.templates.triton.module import size_text, write_module
 from evokernel.proposers.templates.triton.promise import promise
 from evokernel.task import Task
 
@@ -44,7 +45,7 @@ class Triton:
         else:
             written = _one(program, plan, name, first, free)
         techniques = self.space(program).techniques(plan)
-        return write_module(task, graph, program, plan, written, free, techniques)
+        return write_module(task, graph, program, plan, written, techniques)
 
 
 def _one(program: Program, plan: Plan, name: str, first: str, free: tuple[Source, ...]) -> Written:
