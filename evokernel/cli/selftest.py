@@ -30,7 +30,7 @@ def selftest(
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Every mechanism once, in about a minute.")
+        bool, typer.Option("--quick", help="Every mechanism once, in one to two minutes.")
     ] = False,
     source: Annotated[
         bool, typer.Option("--source", help="Print the candidates instead of judging them.")
