@@ -75,34 +75,39 @@ def place(folder: Path, log: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
 
 
-def checked(cache: Path, **more: object) -> Checked:
+def checked(**more: object) -> Checked:
     with job_of(PLAIN, [torch.ones(4)]) as job:
-        return check(job, cache, contextlib.nullcontext, **more)
+        return check(job, contextlib.nullcontext, **more)
 
 
 def test_a_kernel_with_faults_has_a_reason_and_what_was_printed(tmp_path, monkeypatch):
     place(tmp_path, "memcheck.txt", monkeypatch)
-    found = checked(tmp_path / "cache")
+    found = checked()
     assert found.reason.startswith("compute-sanitizer: Invalid __global__ write")
     assert "1 bytes after the nearest allocation" in found.log
     assert "did not finish" in found.notes[0]  # as after a real fault
 
 
-def test_a_device_that_is_not_supported_is_said_once_and_no_fault(tmp_path, monkeypatch):
+def test_a_refused_device_is_no_fault_and_not_believed_of_others(
+    tmp_path, monkeypatch
+):
     place(tmp_path, "unsupported.txt", monkeypatch)
     said: list[str] = []
     for _ in range(2):
-        found = checked(tmp_path / "cache", say=said.append)
+        found = checked(say=said.append)
         assert (found.errors, found.reason) == ((), "")
         assert "Device not supported" in found.notes[0]
-    assert len(said) == 1
+    assert len(said) == 2
+    place_of_tool = tmp_path / "bin" / NAME
+    place_of_tool.write_text(TOOL.format(log=DATA / "memcheck.txt"))
+    assert checked().reason
 
 
 def test_a_missing_tool_is_no_fault(tmp_path, monkeypatch):
     if tools.found(NAME) and not shutil.which(NAME):
         pytest.skip("it is installed outside the path")
     monkeypatch.setenv("PATH", str(tmp_path))
-    found = checked(tmp_path)
+    found = checked()
     assert found.reason == ""
     assert "not installed" in found.notes[0]
 
@@ -116,7 +121,7 @@ def test_planted_faults_are_found(source, fault, warm_cache):
     kernel = built(text, warm_cache)
     names = [resources.kernel for resources in kernel[1].resources]
     with job_of(text, [torch.randn(1 << 16)], (kernel,)) as job:
-        found = check(job, warm_cache, contextlib.nullcontext, names, uses_shared=True)
+        found = check(job, contextlib.nullcontext, names, uses_shared=True)
     if found.notes and not found.errors:
         pytest.skip(found.notes[0])
     assert found.reason.startswith(f"compute-sanitizer: {fault}" if fault else ""), found

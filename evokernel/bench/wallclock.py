@@ -20,6 +20,9 @@ clock. A repetition starts with cold caches and a batch with warm ones, so that 
 faster."""
 LEAST_S = 0.02
 """Shortest batch for which the parent's clock is trusted."""
+LEAST_CALLS, MOST_S = 12, 1.0
+"""Calls of a batch, as long as they take no more seconds: the worker is woken by a message, its
+first call often begins with two threads on one core, and one of three would look like a lie."""
 TRIES = 6
 AGREE, ALIKE = 3, 1.15
 """Undisturbed looks at a batch that accuse, and how far apart their figures may lie."""
@@ -134,6 +137,11 @@ def allowed(seconds: float) -> float:
     return BATCH_SHARE * seconds + BATCH_S
 
 
+def _calls(seconds: float) -> int:
+    long_enough = round(1.2 * LEAST_S / max(seconds, 1e-7))
+    return max(1, min(4096, max(long_enough, min(LEAST_CALLS, round(MOST_S / max(seconds, 1e-7))))))
+
+
 def check_clock(worker: Worker, case: Case, seconds: float) -> ClockCheck:
     """Time batches from outside, until one agrees with the worker's figure or all looks are done.
 
@@ -142,7 +150,7 @@ def check_clock(worker: Worker, case: Case, seconds: float) -> ClockCheck:
         case: A timed set that was put.
         seconds: Time of one call as the worker told it.
     """
-    calls = max(1, min(4096, round(1.2 * LEAST_S / max(seconds, 1e-7))))
+    calls = _calls(seconds)
     best, undisturbed = float("inf"), []
     for _ in range(TRIES):
         before = disturbance.read(worker.usage().cpu_s)

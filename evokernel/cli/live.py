@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from evokernel.cli.board import Board, Row
-from evokernel.cli.progress import baselines, headline, verdict
+from evokernel.cli.progress import baselines, headline, promoted, verdict
 from evokernel.cli.wording import call_time, counted, duration, milliseconds, times
 from evokernel.record import Event
 
@@ -112,8 +112,7 @@ class LiveView:
         ]
 
     def _promoted(self, event: Event) -> list[RenderableType]:
-        said = f"{event['hold']} of {counted(event['claims'], 'result')} held"
-        return [_remark("", f"{said} in fresh processes", "dim")]
+        return [_remark("", promoted(event), "dim")]
 
     # What stays below
 

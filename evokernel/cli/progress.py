@@ -135,7 +135,7 @@ class PlainView:
         return (f"{self._board.phase} ...",)
 
     def _promoted(self, event: Event) -> tuple[str, ...]:
-        return (f"{event['hold']} of {counted(event['claims'], 'result')} held in fresh processes",)
+        return (promoted(event),)
 
     def _ended(self, event: Event) -> tuple[str, ...]:
         return (str(event["reason"]),)
@@ -176,6 +176,13 @@ def baselines(board: Board) -> str:
     return "to beat: " + ", ".join(
         f"{name} {call_time(ms, board.walls.get(name))}" for name, ms in board.baselines.items()
     )
+
+
+def promoted(event: Event) -> str:
+    """How many results held; those that could not be measured are no refutation."""
+    said = f"{event['hold']} of {counted(event['answered'], 'result')} held in fresh processes"
+    unanswered = event["claims"] - event["answered"]
+    return f"{said}, {unanswered} could not be measured" if unanswered else said
 
 
 def verdict(row: Row) -> str:

@@ -35,7 +35,6 @@ def check(session: Session, candidates: Sequence[Candidate]) -> tuple[Checked, .
             pool.submit(
                 sanitizer.check,
                 what,
-                session.config.cache,
                 session.turn,
                 [r.kernel for _, artefact in what.kernels for r in artefact.resources],
                 uses_shared=bool(what.kernels),

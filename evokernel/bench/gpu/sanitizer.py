@@ -8,7 +8,6 @@ the kernels, which is nobody's fault here. Forms of the messages: Compute Saniti
 
 import re
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Literal
 
 from evokernel.bench import Say, silent
@@ -42,13 +41,6 @@ _SUMMARY = re.compile(r"(?:ERROR|RACECHECK) SUMMARY: ")
 _SETTINGS = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1"}
 
 
-class Standing(Frozen):
-    """Whether the tool works on this machine."""
-
-    refusal: str = ""
-    """Why it does not; empty where it does."""
-
-
 class Checked(Frozen):
     """What came of the checks of one candidate."""
 
@@ -70,7 +62,6 @@ class Checked(Frozen):
 
 def check(
     job: Job,
-    cache: Path,
     lock: Lock,
     kernels: Sequence[str] = (),
     uses_shared: bool = False,
@@ -81,7 +72,6 @@ def check(
 
     Args:
         job: What is called; see `MOST_BYTES`.
-        cache: Folder of caches, which remembers that the tool does not work here.
         lock: Holds the device.
         kernels: Names of its own functions; what is said of others is not its fault. None of them
             stands for all.
@@ -92,15 +82,12 @@ def check(
     program = tools.found(NAME)
     if not program:
         return _without("it is not installed", say)
-    if (known := tools.remembered(cache, program, Standing)) and known.refusal:
-        return _without(known.refusal, silent)
     wanted: tuple[Check, ...] = ("memcheck", "racecheck") if uses_shared else ("memcheck",)
     found = Checked()
     for name in wanted:
         one, refusal = _run(program, name, job, lock, kernels, limit_s)
         if refusal:
-            tools.remember(cache, program, Standing(refusal=refusal))
-            return _without(refusal, say)
+            return _without(refusal, say)  # of this candidate only, who may have written it
         found = _joined(found, one)
     return found
 

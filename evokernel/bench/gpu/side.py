@@ -90,12 +90,27 @@ class GpuSide:
         return launches.of_triton(log)
 
     def traced(self, call: Callable[..., Any], inputs: InputSet) -> list[Message]:
-        """See `launches`; nothing where CUPTI is missing or in use."""
+        """See `launches`; nothing where CUPTI is missing or in use.
+
+        What the call itself raises is its own fault, and no reason to go without a trace.
+        """
+        faults: list[BaseException] = []
+
+        def caught(*arguments: Any) -> None:
+            try:
+                call(*arguments)
+                torch.cuda.synchronize(self._device)
+            except BaseException as fault:
+                faults.append(fault)
+
+        found: list[Message] = []
         try:
-            return launches.traced(call, inputs.present(0))
+            found = launches.traced(caught, inputs.present(0))
         except (RuntimeError, ImportError, OSError) as error:
             print(f"no trace: {error}", file=sys.stderr)
-            return []
+        if faults:
+            raise faults[0]
+        return found
 
     def replay(self, call: Callable[..., Any], inputs: InputSet, calls: int, slot: int) -> str:
         """See `clock`."""
