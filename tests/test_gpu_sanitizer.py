@@ -88,9 +88,7 @@ def test_a_kernel_with_faults_has_a_reason_and_what_was_printed(tmp_path, monkey
     assert "did not finish" in found.notes[0]  # as after a real fault
 
 
-def test_a_refused_device_is_no_fault_and_not_believed_of_others(
-    tmp_path, monkeypatch
-):
+def test_a_refused_device_is_no_fault_and_not_believed_of_others(tmp_path, monkeypatch):
     place(tmp_path, "unsupported.txt", monkeypatch)
     said: list[str] = []
     for _ in range(2):
