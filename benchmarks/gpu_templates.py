@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import multiprocessing
 import random
 import re
@@ -249,7 +250,8 @@ def judged(call: Any, truth: Truth) -> tuple[float, str]:
     """Error over eager's own, and what is wrong with the results of two calls; empty if nothing."""
     got, again = flat(call()), flat(call())
     errors = [error(g, x) for g, x in zip(got, truth.expected, strict=True)]
-    ratio = max(e / max(o, truth.floor) for e, o in zip(errors, truth.own, strict=True))
+    ratios = [e / max(o, truth.floor) for e, o in zip(errors, truth.own, strict=True)]
+    ratio = max(ratios, key=lambda r: float("inf") if math.isnan(r) else r)
     repeats = all(a.equal(b) for a, b in zip(map(_told, got), map(_told, again), strict=True))
     dtypes = [a.dtype for a in got] == [b.dtype for b in truth.eager]
     if ratio <= 4 and repeats and dtypes:
