@@ -14,7 +14,6 @@ from evokernel.evaluation import (
     Correctness,
     Evaluation,
     Interval,
-    Profile,
     Speedup,
     Status,
     Timing,
@@ -24,6 +23,7 @@ from evokernel.memory.retrieval import Query
 from evokernel.memory.rewards import Reward
 from evokernel.memory.store import Memory
 from evokernel.opgraph import Node, OpGraph, Ref, TensorSpec
+from evokernel.profile import Profile
 
 GOOD = Reward(value=0.6, feasible=True, latency_ms=1.0, best_ms=2.0, parent_ms=2.0)
 BAD = Reward(value=-1.0, feasible=False, best_ms=2.0, parent_ms=2.0)

@@ -24,7 +24,7 @@ from evokernel.bench.tensors import pack
 from evokernel.compilers import Artefact, KernelSource
 from evokernel.compilers.cuda import CudaCompiler
 from evokernel.compilers.resources import Resources
-from evokernel.evaluation import Bound, Profile
+from evokernel.profile import Bound, Profile
 from tests.gpu_profile_kernels import PLANTED
 
 DATA = Path(__file__).parent / "data" / "ncu"

@@ -14,8 +14,8 @@ ROOT = Path(__file__).parent.parent
 
 ROWS = (
     ("confinement", "errors", "frozen", "nested", "tasks"),
-    ("answers", "config", "task", "program", "opgraph", "evaluation", "attempt", "tuning")
-    + ("wording",),
+    ("answers", "config", "task", "program", "opgraph", "evaluation", "profile", "attempt")
+    + ("tuning", "wording"),
     ("compilers", "memory", "record", "zoo"),
     ("jit",),
     ("bench", "prompts"),

@@ -19,7 +19,7 @@ from evokernel.compilers import Artefact, KernelSource
 from evokernel.compilers.assembly import Loop, loops, read, text_shift
 from evokernel.compilers.cpp import CppCompiler
 from evokernel.config import BenchConfig
-from evokernel.evaluation import Bound, Limit, Profile
+from evokernel.profile import Bound, Limit, Profile
 from evokernel.task import Task
 from evokernel.testing import fake_graph
 from tests.profile_kernels import PLANTED

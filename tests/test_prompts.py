@@ -5,8 +5,9 @@ import re
 import pytest
 
 from evokernel.attempt import Attempt, Candidate, Fault, Proposal, Stage
-from evokernel.evaluation import Correctness, Diagnostic, Evaluation, Mismatch, Profile, Status
+from evokernel.evaluation import Correctness, Diagnostic, Evaluation, Mismatch, Status
 from evokernel.memory.harvest import Scene, harvest
+from evokernel.profile import Profile
 from evokernel.prompts import Limits, render
 from evokernel.prompts.limits import cut, fenced
 from evokernel.proposers import Request

@@ -13,7 +13,8 @@ import pytest
 from evokernel.attempt import Attempt, Candidate, Proposal, Stage, Usage
 from evokernel.config import Budget, RunConfig, SearchConfig
 from evokernel.errors import RecordError
-from evokernel.evaluation import Interval, Profile, Promotion, Status
+from evokernel.evaluation import Interval, Promotion, Status
+from evokernel.profile import Profile
 from evokernel.record import RunRecord
 from evokernel.testing import FakeClock, fake_evaluation, fake_graph, fake_kernel, fake_task
 

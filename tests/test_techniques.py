@@ -2,7 +2,7 @@
 
 import pytest
 
-from evokernel.evaluation import Profile
+from evokernel.profile import Profile
 from evokernel.proposers.techniques import Technique, catalogue
 
 NAMES = tuple(catalogue())

@@ -11,13 +11,13 @@ from evokernel.evaluation import (
     Correctness,
     Evaluation,
     Interval,
-    Profile,
     Speedup,
     Status,
     Timing,
 )
 from evokernel.memory.experience import Experience, Origin
 from evokernel.opgraph import OpGraph, capture
+from evokernel.profile import Profile
 from evokernel.proposers import Exhausted, Request
 from evokernel.proposers.templates import TemplateProposer
 from evokernel.proposers.templates.choices import Plan, read_plan

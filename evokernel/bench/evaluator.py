@@ -40,7 +40,8 @@ from evokernel.bench.tries import KnownTries
 from evokernel.compilers.choice import compiler_for
 from evokernel.config import BenchConfig
 from evokernel.errors import WorkerError
-from evokernel.evaluation import Contract, Evaluation, Profile, Promotion, Status
+from evokernel.evaluation import Contract, Evaluation, Promotion, Status
+from evokernel.profile import Profile
 from evokernel.task import Task
 from evokernel.tuning import Space, Tuning
 

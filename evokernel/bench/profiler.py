@@ -8,8 +8,8 @@ from typing import Any
 from evokernel.bench.device import DeviceFacts
 from evokernel.bench.probes import ONE_CORE, Evidence
 from evokernel.compilers.assembly import Loop
-from evokernel.evaluation import Bound, Limit, Profile
 from evokernel.opgraph import OpGraph
+from evokernel.profile import Bound, Limit, Profile
 
 # The constants are ours; the kernels of `tests/test_profile.py` lie far on either side of them.
 BOUND_SHARE = 0.35

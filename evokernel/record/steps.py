@@ -1,8 +1,9 @@
 """Owns `Steps`: what each step of a run stored, and which are closed and so count as attempts."""
 
 from evokernel.attempt import Attempt, Candidate, Proposal
-from evokernel.evaluation import Evaluation, Profile
+from evokernel.evaluation import Evaluation
 from evokernel.frozen import Frozen
+from evokernel.profile import Profile
 from evokernel.record.entries import Ending, Skipped
 from evokernel.record.folder import Folder, R
 

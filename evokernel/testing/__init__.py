@@ -24,8 +24,9 @@ from evokernel import __version__
 from evokernel.attempt import Candidate, Proposal, Stage
 from evokernel.bench import Baseline, Claim, Facts, Heard, nobody
 from evokernel.bench.messages import Protections
-from evokernel.evaluation import Evaluation, Profile, Promotion, Status
+from evokernel.evaluation import Evaluation, Promotion, Status
 from evokernel.opgraph import OpGraph
+from evokernel.profile import Profile
 from evokernel.proposers import Exhausted, Request
 from evokernel.task import Task
 from evokernel.testing.chat import ChatAnswer, ChatServer

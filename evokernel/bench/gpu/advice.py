@@ -1,6 +1,6 @@
 """Owns what to do next about a GPU kernel, by what bounds it and what costs it time."""
 
-from evokernel.evaluation import Bound, Limit
+from evokernel.profile import Bound, Limit
 
 _NEXT: dict[Bound | Limit, str] = {
     "memory": "move fewer bytes (fuse neighbours, read once and keep it in registers or shared "

@@ -9,8 +9,8 @@ Reference"; what a device or a version does not know is left out or empty, and s
 import csv
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from evokernel.evaluation import Stall
 from evokernel.frozen import Frozen
+from evokernel.profile import Stall
 
 _TIME = "gpu__time_duration.sum"
 _READ, _WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"

@@ -6,7 +6,7 @@ from evokernel.bench.gpu.advice import advice
 from evokernel.bench.gpu.case import Case, Evidence, Floors
 from evokernel.bench.gpu.figures import STALLS, TENSOR_SHARE, figures
 from evokernel.bench.gpu.trace import Trace
-from evokernel.evaluation import Bound, Limit, Profile
+from evokernel.profile import Bound, Limit, Profile
 
 # The constants are ours; the planted kernels of `tests/test_gpu_profile.py` lie far on either side.
 BOUND_SHARE = 0.6

@@ -16,8 +16,8 @@ from evokernel.bench.messages import Faulted
 from evokernel.bench.roofline import Roofline
 from evokernel.bench.tensors import Package, pack
 from evokernel.errors import WorkerError
-from evokernel.evaluation import Profile
 from evokernel.opgraph import OpGraph
+from evokernel.profile import Profile
 from evokernel.program import CASTS
 
 if TYPE_CHECKING:
