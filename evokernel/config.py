@@ -35,6 +35,19 @@ def compiler_environment() -> dict[str, str]:
     return {k: v for k, v in os.environ.items() if k in names or k.startswith(prefixes)}
 
 
+def worker_environment() -> dict[str, str]:
+    """What of the environment a process gets that runs candidates: no keys or tokens."""
+    names = {"PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CC", "CXX"}
+    names |= {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "CUDA_HOME"}
+    return {name: os.environ[name] for name in names if name in os.environ}
+
+
+def python_path() -> tuple[str, ...]:
+    """Folders that the user adds to those of the interpreter, absolute."""
+    named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    return tuple(str(Path(entry).absolute()) for entry in named if entry)
+
+
 def cuda_homes() -> tuple[str, ...]:
     """Folders of CUDA toolkits that the user names: `$CUDA_HOME`, then `$CUDA_PATH`."""
     named = (os.environ.get(name, "").strip() for name in ("CUDA_HOME", "CUDA_PATH"))

@@ -1,6 +1,5 @@
 """Owns the outside look at the code that a process has in memory, and at whose it is."""
 
-import os
 import re
 import shlex
 import subprocess
@@ -10,6 +9,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from evokernel.config import host_compiler
 from evokernel.confinement import files
 
 Owner = Literal["own", "library", "runtime", "interpreter", "made"]
@@ -129,13 +129,17 @@ def _region(heading: str) -> Region | None:
 
 def _compilers_folder() -> tuple[str, ...]:
     """Where the compiler keeps the runtimes that its libraries ask for."""
-    command = (*shlex.split(os.environ.get("CXX", "g++")), "-print-file-name=libgomp.so")
-    try:
-        told = subprocess.run(command, capture_output=True, text=True, timeout=_ASKED_S)
-    except (OSError, subprocess.SubprocessError):  # whoever builds will say so
-        return ()
-    folder = str(Path(told.stdout.strip()).parent)
-    return (folder,) if folder.startswith("/") else ()
+    commands, _ = host_compiler()
+    for command in commands:
+        try:
+            asked = (*shlex.split(command), "-print-file-name=libgomp.so")
+            told = subprocess.run(asked, capture_output=True, text=True, timeout=_ASKED_S)
+        except (OSError, ValueError, subprocess.SubprocessError):  # whoever builds will say so
+            continue
+        folder = Path(told.stdout.strip()).parent
+        if folder.is_absolute():  # a bare name is none that it knows
+            return (str(folder),)
+    return ()
 
 
 def _bytes(line: str) -> int:

@@ -114,6 +114,20 @@ class _Child:
             self.failure = failure
         self.spoiled += 1
 
+    def add(self, series: Series, pace: Pace) -> None:
+        """Keep what a process showed; the last one's is the time to compare the clocks of all.
+
+        One process has too few blocks that are watched from outside to doubt anybody.
+        """
+        self.series.append(series)
+        if self.is_open or not self.compared or series.way is not None:
+            return
+        blocks = [block for one in self.series for block in one.blocks]
+        together = Series(blocks=blocks)
+        self.failure = race.contradicted(
+            together, self.rivals, self.candidate.sha, is_second=True, pace=pace
+        )
+
     def answers(self, pace: Pace) -> list[Promotion]:
         if self.failure is not None and not self.failure.status.is_charged:
             return []
@@ -207,11 +221,13 @@ class _Round:
             if failure is None and child.rivals:
                 worker = self._sides[sha]
                 with self._session.lock():
-                    failure = race.disbelieved(self._session, worker, series, child.rivals, sha)
+                    failure = race.disbelieved(
+                        self._session, worker, series, child.rivals, sha, is_part=True
+                    )
             if failure is None:
                 failure = trials.after(self._sides[sha], series.kept(sha))
             if failure is None:
-                child.series.append(series)
+                child.add(series, self._session.pace)
             else:
                 child.failed(failure)
 

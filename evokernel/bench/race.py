@@ -222,6 +222,7 @@ def disbelieved(
     opponents: Sequence[str],
     side: str = CANDIDATE,
     is_second: bool = False,
+    is_part: bool = False,
 ) -> Failure | None:
     """Why a time is not believed: impossible, clocks that disagree, or an edited harness.
 
@@ -233,6 +234,8 @@ def disbelieved(
         side: Whose time.
         is_second: The first look at it gave a reason to look again; clocks that disagree accuse
             only then.
+        is_part: One of several short looks, too short for `contradicted`, which is asked about all
+            of them together.
 
     Raises:
         Faulted: It keeps us from looking.
@@ -244,13 +247,23 @@ def disbelieved(
     if series.way is not None:
         failure = on_gpu.disbelieved(worker, case, series, side, is_second, pace)
     else:
+        failure = None if is_part else contradicted(series, opponents, side, is_second, pace)
         failure = (
-            wrong_turns(extra(series, seconds, side), seconds, is_second, pace)
-            or wrong_kind(favour(series, seconds, opponents, side), is_second, pace)
+            failure
             or wrong_cores(excess_cores(series, session.threads, side), session.threads)
             or wrong_batch(check_clock(worker, case, seconds), seconds, pace)
         )
     return failure or (edited(worker) if series.is_outside else None)
+
+
+def contradicted(
+    series: Series, opponents: Sequence[str], side: str, is_second: bool, pace: Pace
+) -> Failure | None:
+    """Whether the clocks, or the two kinds of blocks, disagree; `disbelieved` has the arguments."""
+    seconds = _median(series, side)
+    return wrong_turns(extra(series, seconds, side), seconds, is_second, pace) or wrong_kind(
+        favour(series, seconds, opponents, side), is_second, pace
+    )
 
 
 def edited(worker: Worker) -> Failure | None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NoReturn
 from evokernel.bench import sandbox
 from evokernel.bench.birth import reap
 from evokernel.bench.descendants import collect, sweep
+from evokernel.bench.entry import package_folder
 from evokernel.bench.sandbox import Cell, Report
 from evokernel.bench.wire import BrokenWire, Message, Wire
 from evokernel.confinement import files, kernel
@@ -223,8 +224,3 @@ def references() -> tuple[str, ...]:
     packages = {package_folder(), *(Path(place) / "evokernel" for place in sys.path if place)}
     places = (package / part for package in packages for part in ("tasks", "zoo"))
     return tuple(str(place) for place in places if place.exists())
-
-
-def package_folder() -> Path:
-    """The folder of the package `evokernel`."""
-    return Path(__file__).resolve().parent.parent

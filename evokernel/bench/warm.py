@@ -1,7 +1,6 @@
 """Owns the parent's end of a warm server: its scrubbed environment, its start, forks, its end."""
 
 import contextlib
-import os
 import select
 import subprocess
 import sys
@@ -9,20 +8,17 @@ import tempfile
 import time
 from pathlib import Path
 
+from evokernel.bench.entry import entry
 from evokernel.bench.sandbox import Cell
-from evokernel.bench.server import ServerOrder, package_folder
+from evokernel.bench.server import ServerOrder
 from evokernel.bench.wire import BrokenWire, Message, Wire
+from evokernel.config import worker_environment
 from evokernel.errors import WorkerError
 
 START_S = 120.0
 """Seconds that importing torch may take on a cold disk."""
 _FORK_S = 60.0
 _END_S = 10.0
-
-_PASSED_ON = (
-    *("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "CC", "CXX"),
-    *("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"),
-)
 
 # Freed memory is kept, huge pages are advised, for candidates and baselines alike: otherwise a call
 # that returns a large tensor pays for fresh pages each time, 4-6 times its own work. No `mmap` for
@@ -83,7 +79,12 @@ class WarmServer:
         )
         with endpoint:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _start(path), order.model_dump_json()],
+                [
+                    sys.executable,
+                    "-c",
+                    entry("evokernel.bench.server", path),
+                    order.model_dump_json(),
+                ],
                 env=_environment(threads, home, inductor),
                 cwd=home,
                 stdin=subprocess.DEVNULL,
@@ -192,23 +193,8 @@ class WarmServer:
         return WorkerError(f"the measuring server (pid {self.pid}) failed: {why}\n{said}".strip())
 
 
-def _start(path: tuple[Path, ...]) -> str:
-    """The program text: find the very package that this process runs, then serve."""
-    named = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    named = [str(Path(entry).absolute()) for entry in named if entry]
-    installed = [entry for entry in sys.path if entry.endswith("-packages")]
-    places = [str(package_folder().parent), *map(str, path), *named, *installed]
-    return (
-        "import sys\n"
-        f"sys.path[:0] = [place for place in {places!r} if place not in sys.path]\n"
-        "from evokernel.bench.server import main\n"
-        "main()\n"
-    )
-
-
 def _environment(threads: int, home: Path, inductor: Path | None) -> dict[str, str]:
     """Only what is listed: no key, no token, nothing that /proc could give away."""
-    passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     own = {
         "HOME": str(home),
         "TMPDIR": str(home),
@@ -231,7 +217,7 @@ def _environment(threads: int, home: Path, inductor: Path | None) -> dict[str, s
             # that the processor's flags already grant.
             "TORCHINDUCTOR_VEC_ISA_OK": "1",
         }
-    return passed | own
+    return worker_environment() | own
 
 
 def _is_readable(wire: Wire, timeout_s: float) -> bool:

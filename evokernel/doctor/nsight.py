@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
 from pathlib import Path
 
+from evokernel.bench.gpu.tools import found
 from evokernel.doctor.finding import Facts, Finding, Settings
 from evokernel.frozen import Frozen
 
 _PARAMETERS = Path("/proc/driver/nvidia/params")
 _CAP_SYS_ADMIN = 1 << 21
-_TOOLKITS = ("/usr/local/cuda*/bin", "/opt/cuda/bin")
-_SUITES = ("/opt/nvidia/nsight-compute/*", "/usr/local/NVIDIA-Nsight-Compute*")
 _PERMIT = (
     "`echo 'options nvidia NVreg_RestrictProfilingToAdminUsers=0' > /etc/modprobe.d/nvidia.conf` "
     "and a restart permit it to every user; in a container `--cap-add SYS_ADMIN` does; until then "
-    "profiles use events and the compiler's report"
+    "profiles use a trace and the compiler's report"
 )
 
 
@@ -66,7 +63,7 @@ def judged(tools: Tools) -> Finding:
         troubles.append(
             (
                 "no Nsight Compute (`ncu`)",
-                "it comes with the CUDA toolkit; until then profiles use events and the "
+                "it comes with the CUDA toolkit; until then profiles use a trace and the "
                 "compiler's report",
             )
         )
@@ -93,8 +90,8 @@ def judged(tools: Tools) -> Finding:
 
 def restricted(parameters: str) -> bool | None:
     """Whether the driver's parameters let administrators alone read counters."""
-    found = re.search(r"^\s*RmProfilingAdminOnly:\s*(\d+)", parameters, re.MULTILINE)
-    return found[1] != "0" if found else None
+    told = re.search(r"^\s*RmProfilingAdminOnly:\s*(\d+)", parameters, re.MULTILINE)
+    return told[1] != "0" if told else None
 
 
 def _look() -> Tools:
@@ -102,27 +99,17 @@ def _look() -> Tools:
     has_driver = parameters is not None or any(Path("/dev").glob("nvidia[0-9]*"))
     return Tools(
         has_driver=has_driver,
-        ncu=_program("ncu", (*_TOOLKITS, *_SUITES)),
-        sanitizer=_program("compute-sanitizer", _TOOLKITS),
+        ncu=found("ncu") or None,
+        sanitizer=found("compute-sanitizer") or None,
         is_restricted=restricted(parameters or ""),
         is_admin=_is_admin(),
     )
 
 
-def _program(name: str, places: tuple[str, ...]) -> str | None:
-    if found := shutil.which(name):
-        return found
-    for place in places:
-        for path in sorted(Path("/").glob(f"{place[1:]}/{name}"), reverse=True):
-            if os.access(path, os.X_OK):
-                return str(path)
-    return None
-
-
 def _is_admin() -> bool:
     """Whether this process has CAP_SYS_ADMIN, which the driver asks for."""
-    found = re.search(r"^CapEff:\s*([0-9a-f]+)$", _read(Path("/proc/self/status")) or "", re.M)
-    return bool(found and int(found[1], 16) & _CAP_SYS_ADMIN)
+    told = re.search(r"^CapEff:\s*([0-9a-f]+)$", _read(Path("/proc/self/status")) or "", re.M)
+    return bool(told and int(told[1], 16) & _CAP_SYS_ADMIN)
 
 
 def _read(path: Path) -> str | None:

@@ -145,8 +145,9 @@ def _opened(bundle: Bundle) -> Any:
 
 
 def _give_up_rights(job: Job, folder: Path) -> None:
+    from evokernel.bench.entry import package_folder
     from evokernel.bench.sandbox import readable_paths
-    from evokernel.bench.server import package_folder, references
+    from evokernel.bench.server import references
     from evokernel.confinement.launch import Terms, put_up
 
     devices = (*glob.glob("/dev/nvidia*"), "/dev/shm")  # noqa: PTH207

@@ -21,9 +21,10 @@ from typing import Any, Literal, Self
 from pydantic import ValidationError
 
 from evokernel.bench.descendants import descendants
+from evokernel.bench.entry import entry
 from evokernel.bench.gpu.player import ANSWERS, ORDERS, TRACE, Answer, Bundle, Job
-from evokernel.bench.server import package_folder
 from evokernel.bench.tensors import Package
+from evokernel.config import worker_environment
 from evokernel.confinement.launch import Terms
 from evokernel.confinement.launch import line as confined
 
@@ -41,7 +42,6 @@ END_S = 20.0
 _MOST_TEXT = 64 << 20
 _MOST_LINE = 1 << 20
 _SAID = "said.txt"
-_PASSED_ON = ("PATH", "LANG", "LD_LIBRARY_PATH", "CC", "CXX", "CUDA_VISIBLE_DEVICES", "CUDA_HOME")
 
 
 class ReplayFailed(Exception):
@@ -69,7 +69,14 @@ class Replay:
         self._pipes = [self._pipe(name) for name in (ORDERS, ANSWERS)]
         self._heard = b""
         words = [word.replace("{folder}", str(self.folder)) for word in tool]
-        program = [*words, sys.executable, "-c", _start(), str(self.folder), manner]
+        program = [
+            *words,
+            sys.executable,
+            "-c",
+            entry("evokernel.bench.gpu.player"),
+            str(self.folder),
+            manner,
+        ]
         with (self.folder / _SAID).open("wb") as said:
             self._process = subprocess.Popen(
                 confined(Terms(is_fenced=False), program),  # only so that it dies with us
@@ -210,26 +217,8 @@ def _tail(text: str) -> str:
     return " / ".join(text.strip().splitlines()[-3:])[-400:] or "without a word"
 
 
-def _start() -> str:
-    """The program text: find the very package that this process runs, then play."""
-    installed = [entry for entry in sys.path if entry.endswith("-packages")]
-    named = [str(Path(entry).absolute()) for entry in _python_path() if entry]
-    places = [str(package_folder().parent), *named, *installed]
-    return (
-        "import sys\n"
-        f"sys.path[:0] = [place for place in {places!r} if place not in sys.path]\n"
-        "from evokernel.bench.gpu.player import main\n"
-        "main()\n"
-    )
-
-
-def _python_path() -> list[str]:
-    return os.environ.get("PYTHONPATH", "").split(os.pathsep)
-
-
 def _environment(folder: Path) -> dict[str, str]:
     """Only what is listed: no key, no token, nothing that /proc could give away."""
-    passed = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     places = ("HOME", "TMPDIR", "XDG_CACHE_HOME", "TRITON_CACHE_DIR", "TORCH_EXTENSIONS_DIR")
     own = {"PYTHONDONTWRITEBYTECODE": "1", "PYTHONSAFEPATH": "1", "LC_ALL": "C"}
-    return passed | own | dict.fromkeys(places, str(folder))
+    return worker_environment() | own | dict.fromkeys(places, str(folder))

@@ -19,6 +19,7 @@ _FOLDER = "tools"
 _TOOLKIT = "/usr/local/cuda"
 _BESIDE = (
     *("/opt/nvidia/nsight-compute/*/{name}", "/usr/local/NVIDIA-Nsight-Compute*/{name}"),
+    *("/usr/local/cuda*/bin/{name}", "/opt/cuda/bin/{name}"),
     "/usr/local/cuda*/compute-sanitizer/{name}",
 )
 _DRIVER = Path("/proc/driver/nvidia/version")
