@@ -21,6 +21,7 @@ class Stop:
     def __init__(self) -> None:
         self._is_wanted = False
         self._is_waiting = False
+        self._is_insisted = False
 
     def check(self) -> None:
         """Come to a stop here, if one was asked for.
@@ -43,7 +44,11 @@ class Stop:
 
     @contextmanager
     def answering(self) -> Iterator[None]:
-        """Take over the signals that end a process, unless its owner has other plans for them."""
+        """Take over the signals that end a process, unless its owner has other plans for them.
+
+        Raises:
+            KeyboardInterrupt: one was asked for twice, and whatever it met failed.
+        """
         usual: dict[int, Handler] = {
             signal.SIGINT: signal.default_int_handler,
             signal.SIGTERM: signal.SIG_DFL,
@@ -54,12 +59,16 @@ class Stop:
             signal.signal(number, self._answer)
         try:
             yield
+        except Exception as error:
+            if self._is_insisted:  # a library made an error of its own of it
+                raise KeyboardInterrupt from error
+            raise
         finally:
             for number in taken:
                 signal.signal(number, usual[number])
 
     def _answer(self, number: int, frame: FrameType | None) -> None:
-        is_second = self._is_wanted
+        self._is_insisted = self._is_wanted
         self._is_wanted = True
-        if self._is_waiting or is_second:
+        if self._is_waiting or self._is_insisted:
             raise KeyboardInterrupt
