@@ -29,7 +29,7 @@ from evokernel.opgraph import capture
 from evokernel.proposers.templates.choices import Plan
 from evokernel.proposers.templates.expressions import Unsupported
 from evokernel.proposers.templates.template import Template
-from evokernel.task import Task
+from evokernel.task import Precision, Task
 
 ODD = {"ROWS": 1003, "TOKENS": 1003, "IMAGES": 7, "BATCH": 3}
 """Other sizes, for a second look at what is right; constants that a task does not have are left."""
@@ -71,12 +71,6 @@ class Measured(NamedTuple):
     plan: str
 
 
-def with_precision(task: Task, precision: str) -> Task:
-    """The task, its inputs and parameters cast."""
-    options = task.options.model_copy(update={"precision": precision})
-    return task.model_copy(update={"options": options})
-
-
 def odd(task: Task) -> Task | None:
     """The task with sizes that fit nothing; None where no constant is known."""
     for name, value in ODD.items():
@@ -85,11 +79,11 @@ def odd(task: Task) -> Task | None:
     return None
 
 
-def write(job: tuple[str, str, str, int, int, str, bool]) -> Written:
+def write(job: tuple[str, Precision, str, int, int, str, bool]) -> Written:
     """Capture, write and build, in a process of its own."""
     name, precision, backend, plans, seed, cache, is_odd = job
     name, _, sizes = name.partition("@")
-    task = with_precision(Task.load(name, "cuda"), precision)
+    task = Task.load(name, "cuda").in_precision(precision)
     if sizes:
         pairs = (pair.split("=") for pair in sizes.split(","))
         task = task.resized(**{key: int(value) for key, value in pairs})

@@ -8,6 +8,7 @@ from pydantic import Field
 
 from evokernel.attempt import Backend
 from evokernel.frozen import Frozen
+from evokernel.task import Precision
 
 
 def home() -> Path:
@@ -192,6 +193,8 @@ class RunConfig(Frozen):
     task: str
     """Name of a built-in task or path of a task file."""
     backend: Backend = "cpp"
+    precision: Precision | None = None
+    """Replaces the task's own; None keeps that."""
     proposer: str = "templates"
     """`templates`, or a model as `PROVIDER/NAME` (any name with `model.base_url`)."""
     model: ModelConfig = ModelConfig()

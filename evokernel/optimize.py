@@ -105,6 +105,7 @@ def optimize(
     if not isinstance(task, Task):
         task = Task.load(task, choice.device_of(backend))
     config = config or RunConfig(task=task.path or task.name)
+    task = task.in_precision(config.precision) if config.precision else task
     _require_room(config)
     say = _Voice()
     proposer = proposer or _proposer(config, say)  # a missing key is told before torch is loaded

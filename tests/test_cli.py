@@ -90,6 +90,7 @@ def test_no_command_is_help_and_wrong_usage(said):
         ("run sofmax", "`sofmax` Did you mean `softmax`"),
         ("run softmax layer-norm", "`layer-norm` Did you mean `layer_norm`"),
         ("run softmax --backend cup", "`--backend` `cup` `cpp`, `cuda` Did you mean `cpp`?"),
+        ("run softmax --precision bf17", "`--precision` `bf17` `fp32` Did you mean `bf16`?"),
         ("run softmax --policy evokernl", "`--policy` `random` Did you mean `evokernel`?"),
         ("task show softmax --device cdua", "`--device` Did you mean `cuda`?"),
         ("resume nothing", "`nothing` run folder `runs`"),

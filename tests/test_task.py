@@ -291,6 +291,16 @@ def test_constructor_arguments_may_be_missing():
     program.check()
 
 
+@pytest.mark.parametrize("options", ["", "EVOKERNEL = {'precision': 'tf32', 'level': 2}"])
+def test_another_precision_is_part_of_the_text(options):
+    """So that two precisions of one task are told apart wherever its hash is."""
+    task = Task.from_source(SCALE + options)
+    other = task.in_precision("bf16")
+    assert other.options == task.options.model_copy(update={"precision": "bf16"})
+    assert Task.from_source(other.source).options == other.options
+    assert other.sha != task.sha
+
+
 def test_precision_casts_inputs_and_parameters():
     program = Task.from_source(SCALE + "EVOKERNEL = {'precision': 'bf16'}").program()
     assert program.make_inputs()[0].dtype == program.build().weight.dtype == torch.bfloat16

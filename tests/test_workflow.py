@@ -312,6 +312,14 @@ def test_run_drafts_then_refines(tmp_path, memory):
     assert len(proposer.requests[3].tried) == 3
 
 
+def test_run_in_another_precision_keeps_it(tmp_path, memory):
+    given = config(tmp_path, attempts=1).model_copy(update={"precision": "bf16"})
+    result, *_ = run(tmp_path, memory, given=given)
+    task = RunRecord.open(result.path).task()
+    assert (task.options.precision, TASK.options.precision) == ("bf16", "fp32")
+    assert task.sha != TASK.sha
+
+
 def test_rewards_are_those_of_the_paper(tmp_path, memory):
     script = series(fake_kernel(4.0), fake_kernel(2.0), fake_kernel(status=Status.CRASHED))
     result, *_ = run(tmp_path, memory, script, config(tmp_path, attempts=3))

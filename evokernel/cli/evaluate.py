@@ -17,7 +17,7 @@ from evokernel.errors import ConfigError
 from evokernel.evaluation import Contract, Evaluation, Outcome, Speedup, Status, Timing
 from evokernel.frozen import Frozen
 from evokernel.record.entries import label_of
-from evokernel.task import Task
+from evokernel.task import Precision, Task
 from evokernel.tuning import Space, Tuning, written
 
 CONTRACTS = {"own": "own_kernels_only", "library": "library_allowed"}
@@ -56,6 +56,7 @@ def evaluate(
         str, typer.Option(metavar="TASK", help="Name of a built-in task, or path of a task file.")
     ],
     backend: options.BackendOrNone = None,
+    precision: options.PrecisionOrNone = None,
     contract: Annotated[
         str | None,
         typer.Option(
@@ -86,7 +87,7 @@ def evaluate(
     tune = options.tune_budget(no_tune, tune_budget)
     source = _read(candidate)
     language = _backend(backend, source)
-    chosen = _with_contract(Task.load(task, choice.device_of(language)), contract)
+    chosen = _with_contract(_task(task, choice.device_of(language), precision), contract)
     config = BenchConfig(
         contract="library_allowed",
         measurement="quick" if quick else "standard",
@@ -102,6 +103,12 @@ def evaluate(
         _show(report)
     if report.evaluation.status is not Status.PASSED:
         raise typer.Exit(1)
+
+
+def _task(where: str, device: str, precision: str | None) -> Task:
+    task = Task.load(where, device)
+    named = next((known for known in get_args(Precision) if known == precision), None)
+    return task.in_precision(named) if named else task
 
 
 def _backend(named: str | None, source: str) -> Backend:

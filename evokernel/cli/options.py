@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 
 from evokernel.attempt import Backend as BackendName
+from evokernel.task import Precision as PrecisionName
 
 if TYPE_CHECKING:
     from evokernel.config import TuneConfig
@@ -42,6 +43,7 @@ def _policy(value: str | None) -> str | None:
 
 
 BACKENDS = get_args(BackendName)
+PRECISIONS = get_args(PrecisionName)
 
 
 def tune_budget(no_tune: bool, text: str) -> "TuneConfig":
@@ -81,6 +83,14 @@ BackendOrNone = Annotated[
         callback=lambda value: value and one_of("--backend", BACKENDS)(value),
         help="Language of the kernels: cpp (C++ with OpenMP), cuda (CUDA C++) or triton; the last "
         "two need a GPU.  [default: what fits the machine and the file]",
+    ),
+]
+PrecisionOrNone = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        callback=lambda value: value and one_of("--precision", PRECISIONS)(value),
+        help="fp32, tf32, fp16 or bf16 in place of the task's own.  [default: the task's]",
     ),
 ]
 Device = Annotated[

@@ -27,6 +27,7 @@ def run(
         typer.Argument(metavar="TASK", help="Names of built-in tasks, or paths of task files."),
     ],
     backend: options.BackendOrNone = None,
+    precision: options.PrecisionOrNone = None,
     attempts: options.Attempts = 16,
     minutes: options.Minutes = None,
     width: options.Width = 2,
@@ -63,6 +64,7 @@ def run(
     tune = options.tune_budget(no_tune, tune_budget)
     parts = {
         "backend": backend or _picked(),
+        "precision": precision,
         "runs": runs_dir,
         "budget": {"attempts": attempts, "minutes": minutes, "usd": usd, "tokens": tokens},
         "search": {"width": width, "depth": depth, "seed": seed, "start": tuple(start or ())},

@@ -23,6 +23,7 @@ BUILT_IN = Path(__file__).parent.with_name("tasks")
 """Folder of the built-in suite."""
 
 Device = Literal["cpu", "cuda"]
+Precision = Literal["fp32", "tf32", "fp16", "bf16"]
 
 _FORMAT = (
     "a task file defines a class `Model` (a `torch.nn.Module`), `get_inputs()` that returns the "
@@ -48,7 +49,7 @@ class TaskOptions(Frozen):
     """A few words for listings."""
     level: int | None = Field(default=None, ge=1, le=4)
     """KernelBench's level: 1 one operator, 2 fused, 3 a network, 4 a published model."""
-    precision: Literal["fp32", "tf32", "fp16", "bf16"] = "fp32"
+    precision: Precision = "fp32"
     """`fp32` forbids reduced precision, `tf32` allows it; the others cast inputs and parameters."""
     tolerance: Tolerance = Tolerance()
     """A number stands for its `factor`."""
@@ -173,8 +174,27 @@ class Task(Frozen):
         """
         label = f"`{self.path or self.name}`"
         source = with_constants(self.source, _parse(self.source, label), constants, label)
-        fields = {name: getattr(self, name) for name in Task.model_fields}
-        return Task(**{**fields, "source": source})
+        return self._with(source=source)
+
+    def in_precision(self, precision: Precision) -> "Task":
+        """The same task in another precision: the option is put into its text.
+
+        Raises:
+            TaskError: `EVOKERNEL` is assigned more than once.
+        """
+        label = f"`{self.path or self.name}`"
+        tree = _parse(self.source, label)
+        value = {**_raw_options(tree, label), "precision": precision}
+        if not assignments(tree).get("EVOKERNEL"):
+            source = f"{self.source.rstrip()}\n\nEVOKERNEL = {value!r}\n"
+        else:
+            source = with_constants(self.source, tree, {"EVOKERNEL": value}, label)
+        options = self.options.model_copy(update={"precision": precision})
+        return self._with(source=source, options=options)
+
+    def _with(self, **changes: Any) -> "Task":
+        """A changed copy; `model_copy` would take the old text's hash along."""
+        return Task(**{name: getattr(self, name) for name in Task.model_fields} | changes)
 
     def program(self) -> "Program":
         """Execute the file once; this imports torch.
@@ -250,9 +270,17 @@ def _require_parts(tree: ast.Module, label: str) -> None:
 
 
 def _options(tree: ast.Module, label: str) -> TaskOptions:
+    try:
+        return TaskOptions.model_validate(_raw_options(tree, label))
+    except ValidationError as error:
+        raise TaskError(_first_fault(error, label)) from error
+
+
+def _raw_options(tree: ast.Module, label: str) -> dict[str, Any]:
+    """`EVOKERNEL` as the file has it; empty where it has none."""
     values = assignments(tree).get("EVOKERNEL")
     if not values:
-        return TaskOptions()
+        return {}
     try:
         raw = ast.literal_eval(values[-1])
     except ValueError as error:
@@ -262,10 +290,7 @@ def _options(tree: ast.Module, label: str) -> TaskOptions:
         ) from error
     if not isinstance(raw, dict):
         raise TaskError(f"`EVOKERNEL` of {label} is a {type(raw).__name__}; expected a dictionary.")
-    try:
-        return TaskOptions.model_validate(raw)
-    except ValidationError as error:
-        raise TaskError(_first_fault(error, label)) from error
+    return raw
 
 
 def _first_fault(error: ValidationError, label: str) -> str:

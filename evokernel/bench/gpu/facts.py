@@ -9,7 +9,7 @@ import os
 import re
 import time
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 from pydantic import ValidationError
 
@@ -20,6 +20,7 @@ from evokernel.bench.gpu.nvml import opened
 from evokernel.bench.roofline import Rates, Roofline, better
 from evokernel.compilers import Compiler, architecture
 from evokernel.errors import CompilerMissing, DeviceMissing
+from evokernel.task import Precision
 
 FORMAT = 1
 """Raised when the measuring kernels or their use change, so that older facts are measured again."""
@@ -29,8 +30,6 @@ LARGE = (256 << 20, 1 << 30)
 LOCK_S = 600.0
 AGAIN_S = 600.0
 """How long facts from a disturbed device are believed."""
-
-Precision = Literal["fp32", "tf32", "fp16", "bf16"]
 
 
 class GpuFacts(Roofline):
