@@ -109,6 +109,10 @@ class SearchConfig(Frozen):
     """Chance that a refinement combines two start points instead of editing one (ours)."""
 
 
+Credit = Literal["equal", "evidence"]
+"""How a reward is shared among the experiences shown: alike, or by what was made use of."""
+
+
 class MemoryConfig(Frozen):
     """Which memory, and how it chooses what to show. The constants are ours unless marked."""
 
@@ -128,6 +132,8 @@ class MemoryConfig(Frozen):
     """Constant step size of the value update (the paper names no value)."""
     sigma_floor: float = Field(default=0.2, gt=0)
     """Smallest spread by which a refine reward is divided (the paper names no value)."""
+    credit: Credit = "equal"
+    """`equal` is the paper's rule; `evidence` moves values less where nothing was made use of."""
     holdout: tuple[str, ...] = ()
     """Task fingerprints whose experiences are never shown."""
 

@@ -5,12 +5,14 @@ killed in between does all of it again without effect.
 """
 
 import math
+from collections.abc import Mapping
 
 from evokernel.attempt import Attempt, Proposal, Stage
 from evokernel.evaluation import Evaluation
 from evokernel.graphs import claims, selection
 from evokernel.graphs.selection import Plan
 from evokernel.graphs.state import Services
+from evokernel.memory import credit
 from evokernel.memory.harvest import Scene, harvest
 from evokernel.memory.rewards import Reward, draft_reward, refine_reward
 from evokernel.record import RunRecord
@@ -57,6 +59,8 @@ def learn(services: Services, number: int) -> Attempt:
         shown=plan.shown,
         reward=reward.value if reward else None,
     )
+    if reward and plan.shown:
+        reward = reward.model_copy(update={"weights": _weights(services, attempt, known)})
     with services.memory.together():
         if twin is None and proposal.fault is None:  # a reply without a candidate teaches nothing
             author = None if plan.start is None else "user"
@@ -104,6 +108,19 @@ def _enter_start_point(services: Services, attempt: Attempt, reward: Reward | No
             selection.niche(attempt),
             reward.gain or 0.0 if reward else 0.0,
         )
+
+
+def _weights(
+    services: Services, attempt: Attempt, known: Mapping[str, Attempt]
+) -> dict[str, float]:
+    """Who of those shown contributed; code that the author had anyway proves nothing."""
+    shown = [
+        services.recalled.get(id) or services.memory.get(id).experience for id in attempt.shown
+    ]
+    parents = [
+        known[sha].proposal.candidate.source for sha in attempt.proposal.parents if sha in known
+    ]
+    return credit.weights(shown, attempt.proposal, (*parents, services.task.source))
 
 
 def _give(services: Services, attempt: Attempt, reward: Reward) -> None:

@@ -56,6 +56,7 @@ def rewarded(row: Any) -> Rewarded:
         stage=Stage(row.stage),
         value=row.value,
         shown=tuple(json.loads(row.shown)),
+        weights=json.loads(row.body).get("weights", {}),
     )
 
 

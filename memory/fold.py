@@ -14,15 +14,14 @@ class Fold:
 
     Args:
         journal: Where rewards come from.
-        alpha: Step size of the values.
-        sigma_floor: Smallest standard deviation by which a reward is divided.
+        constants: Step size, smallest spread of the rewards, and how they are shared.
     """
 
-    def __init__(self, journal: Journal, alpha: float, sigma_floor: float) -> None:
+    def __init__(self, journal: Journal, constants: snapshot.Constants) -> None:
         self._journal = journal
-        self._constants = alpha, sigma_floor
+        self._constants = constants
         self._discount = Discount((), ())
-        self.values = snapshot.load(journal, *self._constants)
+        self.values = snapshot.load(journal, constants)
 
     def take_in(self, retracted: frozenset[str], rewards: Sequence[Any]) -> None:
         """Learn what any process has written.
@@ -51,4 +50,4 @@ class Fold:
         if is_carried_on and rewards and rewards[0].seq > self.values.watermark:
             self.values.uncounted = steps  # none of those that are new in it is folded yet
         else:
-            self.values = snapshot.load(self._journal, *self._constants, steps)
+            self.values = snapshot.load(self._journal, self._constants, steps)

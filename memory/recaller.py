@@ -79,6 +79,7 @@ class Recaller:
             "gate": GATE,
             "alpha": self._config.alpha,
             "sigma_floor": self._config.sigma_floor,
+            **({"evidence": 1.0} if self._config.credit == "evidence" else {}),
             **self._policy.parameters,
         }
 

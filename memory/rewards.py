@@ -26,6 +26,8 @@ class Reward(Frozen):
     """Median of the start point it was made from, milliseconds."""
     noise: float | None = None
     """Half width of the 95 % interval of ln(speedup); a smaller change is not told from noise."""
+    weights: dict[str, float] = {}
+    """What share of it each experience that was shown is due, 0..1; those not named, all of it."""
 
     @property
     def gain(self) -> float | None:
@@ -67,14 +69,20 @@ def refine_reward(
     """
     if not evaluation.status.is_charged:
         return None
-    known = {"best_ms": best_ms, "parent_ms": parent_ms}
     if evaluation.timing is None:
-        return Reward(value=-1.0, feasible=False, **known)
+        return Reward(value=-1.0, feasible=False, best_ms=best_ms, parent_ms=parent_ms)
     latency, noise = evaluation.timing.median_ms, _noise(evaluation)
     change = math.log(best_ms / latency)
     if noise_gate and noise is not None and abs(change) < noise:
         change = 0.0
-    return Reward(value=math.tanh(change), feasible=True, latency_ms=latency, noise=noise, **known)
+    return Reward(
+        value=math.tanh(change),
+        feasible=True,
+        latency_ms=latency,
+        best_ms=best_ms,
+        parent_ms=parent_ms,
+        noise=noise,
+    )
 
 
 def _noise(evaluation: Evaluation) -> float | None:

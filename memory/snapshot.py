@@ -1,6 +1,9 @@
 """Owns the saved values: opening a memory carries on from them instead of the first event."""
 
+from typing import NamedTuple
+
 from evokernel.attempt import Stage
+from evokernel.config import Credit
 from evokernel.frozen import Frozen
 from evokernel.memory.journal import Journal
 from evokernel.memory.values import Change, Value, Values
@@ -22,6 +25,7 @@ class About(Frozen):
 
     alpha: float
     sigma_floor: float
+    credit: Credit = "equal"
     watermark: int
     count: int
     mean: float
@@ -30,14 +34,20 @@ class About(Frozen):
     """Hash of the steps that were left out."""
 
 
-def load(
-    journal: Journal, alpha: float, sigma_floor: float, uncounted: frozenset[str] = frozenset()
-) -> Values:
+class Constants(NamedTuple):
+    """What values are folded with."""
+
+    alpha: float
+    sigma_floor: float
+    credit: Credit
+
+
+def load(journal: Journal, constants: Constants, uncounted: frozenset[str] = frozenset()) -> Values:
     """The values up to now: from the snapshot if it was made alike, else from the start."""
-    values = Values(alpha, sigma_floor)
+    values = Values(*constants)
     values.uncounted = uncounted
     saved = _saved(journal)
-    made_alike = (alpha, sigma_floor), values.uncounted_hash
+    made_alike = constants, values.uncounted_hash
     if saved is not None and (_constants(saved[0]), saved[1]) == made_alike:
         values = saved[0]
         values.uncounted = uncounted
@@ -50,7 +60,7 @@ def save(journal: Journal, values: Values) -> None:
     about, _ = journal.snapshot()
     found = About.model_validate_json(about) if about else None
     is_same = found is not None and (
-        (found.alpha, found.sigma_floor) == _constants(values)
+        (found.alpha, found.sigma_floor, found.credit) == _constants(values)
         and found.uncounted == values.uncounted_hash
     )
     if found is None or not is_same or found.watermark < values.watermark:
@@ -82,7 +92,7 @@ def _saved(journal: Journal) -> tuple[Values, str] | None:
     if text is None:
         return None
     about = About.model_validate_json(text)
-    values = Values(about.alpha, about.sigma_floor)
+    values = Values(about.alpha, about.sigma_floor, about.credit)
     values.watermark = about.watermark
     normaliser = values.normaliser
     normaliser.count, normaliser.mean, normaliser.m2 = about.count, about.mean, about.m2
@@ -96,6 +106,7 @@ def _replace(journal: Journal, values: Values) -> None:
     about = About(
         alpha=values.alpha,
         sigma_floor=normaliser.sigma_floor,
+        credit=values.credit,
         watermark=values.watermark,
         count=normaliser.count,
         mean=normaliser.mean,
@@ -109,5 +120,5 @@ def _replace(journal: Journal, values: Values) -> None:
     journal.save_snapshot(rows, about.model_dump_json())
 
 
-def _constants(values: Values) -> tuple[float, float]:
-    return values.alpha, values.normaliser.sigma_floor
+def _constants(values: Values) -> Constants:
+    return Constants(values.alpha, values.normaliser.sigma_floor, values.credit)

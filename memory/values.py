@@ -8,6 +8,7 @@ import hashlib
 from collections.abc import Iterable
 
 from evokernel.attempt import Stage
+from evokernel.config import Credit
 from evokernel.frozen import Frozen
 from evokernel.memory.rewards import Normaliser
 
@@ -23,6 +24,8 @@ class Rewarded(Frozen):
     """The reward as computed, before it is standardised."""
     shown: tuple[str, ...]
     """Ids of the experiences that share it."""
+    weights: dict[str, float] = {}
+    """What share of it each one is due, 0..1; those not named, all of it."""
 
 
 class Value(Frozen):
@@ -49,8 +52,9 @@ UNSEEN = Value()
 class Values:
     """The fold: give it every reward event once, in order."""
 
-    def __init__(self, alpha: float, sigma_floor: float) -> None:
+    def __init__(self, alpha: float, sigma_floor: float, credit: Credit = "equal") -> None:
         self.alpha = alpha
+        self.credit = credit
         self.normaliser = Normaliser(sigma_floor)
         self.watermark = 0
         """Number of the last event folded."""
@@ -88,13 +92,15 @@ class Values:
     def _apply(self, event: Rewarded) -> None:
         """Q <- Q + alpha (r - Q) for everything shown; a refine reward is standardised first.
 
-        The normaliser takes every refine reward, also of steps in which nothing was shown.
+        With evidence of who contributed (ours) alpha is smaller for whoever did not. The
+        normaliser takes every refine reward, also of steps in which nothing was shown.
         """
         reward = event.value
         if event.stage is Stage.REFINE:
             reward = self.normaliser.standardise(reward)
         for id in event.shown:
             old = self.of(id, event.stage)
+            share = event.weights.get(id, 1.0) if self.credit == "evidence" else 1.0
             self.table[id, event.stage] = Value(
-                q=old.q + self.alpha * (reward - old.q), visits=old.visits + 1
+                q=old.q + self.alpha * share * (reward - old.q), visits=old.visits + 1
             )

@@ -30,6 +30,7 @@ from evokernel.memory.population import Population
 from evokernel.memory.revision import Revision
 from evokernel.memory.search import Hit, search
 from evokernel.memory.shelf import Card, Shelf
+from evokernel.memory.snapshot import Constants
 from evokernel.memory.start_points import StartPoint
 from evokernel.memory.stats import Stats, stats_of
 from evokernel.memory.technique_table import TechniqueUse, technique_table
@@ -58,7 +59,7 @@ class View:
         self._index = index
         self._embedder = embedder
         self._shelf = Shelf(journal, embedder.dimension)
-        self._fold = Fold(journal, config.alpha, config.sigma_floor)
+        self._fold = Fold(journal, Constants(config.alpha, config.sigma_floor, config.credit))
         self._population = Population(journal, config.epsilon)
         self._bodies: OrderedDict[str, Experience] = OrderedDict()
         self._embedded: dict[tuple[Situation, str | None], Vector] = {}

@@ -44,6 +44,8 @@ def _policy(value: str | None) -> str | None:
 
 BACKENDS = get_args(BackendName)
 PRECISIONS = get_args(PrecisionName)
+CREDITS = ("equal", "evidence")
+"""As `config.Credit`, which is not imported for it."""
 
 
 def tune_budget(no_tune: bool, text: str) -> "TuneConfig":
@@ -131,6 +133,15 @@ Policy = Annotated[
         callback=_policy,
         help="How memory chooses what to show: none, random, similarity or evokernel.  "
         "[default: evokernel]",
+    ),
+]
+Credit = Annotated[
+    str,
+    typer.Option(
+        metavar="equal|evidence",
+        callback=lambda value: one_of("--credit", CREDITS)(value),
+        help="How a reward is shared among the experiences shown: alike, as the paper has it, or "
+        "by what the candidate made use of.",
     ),
 ]
 Model = Annotated[

@@ -42,6 +42,7 @@ def run(
     timeout: options.Timeout = 600,
     memory: options.MemoryOrNone = None,
     policy: options.Policy = None,
+    credit: options.Credit = "equal",
     no_tune: options.NoTune = False,
     tune_budget: options.TuneBudget = "",
     runs_dir: options.RunsDir = options.RUNS,
@@ -68,7 +69,7 @@ def run(
         "runs": runs_dir,
         "budget": {"attempts": attempts, "minutes": minutes, "usd": usd, "tokens": tokens},
         "search": {"width": width, "depth": depth, "seed": seed, "start": tuple(start or ())},
-        "memory": _memory(memory, policy),
+        "memory": {**_memory(memory, policy), "credit": credit},
         "bench": {"threads": threads, "measurement": measurement, "tune": tune},
         "force": force,
         **_proposer(
