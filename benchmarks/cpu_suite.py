@@ -16,47 +16,16 @@ import json
 import math
 import tempfile
 from pathlib import Path
-from typing import Any
 
-from evokernel.attempt import Attempt
-from evokernel.bench import Claim
-from evokernel.bench.evaluator import LocalEvaluator
-from evokernel.config import BenchConfig, Budget, MemoryConfig, RunConfig, SearchConfig
-from evokernel.evaluation import Evaluation, Interval
-from evokernel.opgraph import capture
-from evokernel.optimize import RunResult, environment, optimize
-from evokernel.record import RunRecord
+from suite_rows import CONTRACTIONS, Row, geometric_mean, measured
+
+from evokernel.config import Budget, MemoryConfig, RunConfig, SearchConfig
+from evokernel.optimize import environment
 from evokernel.task import Task
 
-Row = dict[str, Any]
-LOOKS = 5
-"""How often a comparison with the first draft is tried on a machine that is not quiet."""
-CONTRACTIONS = {"contraction", "convolution", "attention"}
-"""Families whose time is arithmetic, and whose opponents are MKL and oneDNN."""
 
-
-def first_draft(result: RunResult) -> Attempt:
-    """The first feasible attempt of a run."""
-    attempts = RunRecord.open(result.path).attempts()
-    return next(a for a in attempts if a.median_ms is not None)
-
-
-def second_look(task: Task, result: RunResult) -> tuple[Evaluation, Interval | None]:
-    """The best kernel once more: against the baselines, and against the run's first draft."""
-    assert result.best is not None, f"`{task.name}`: the run found no feasible kernel"
-    best, draft = result.best.proposal.candidate, first_draft(result).proposal.candidate
-    with LocalEvaluator(task, BenchConfig()) as evaluator:
-        verdict = evaluator.verify(best)
-        if best.sha == draft.sha:
-            return verdict, Interval(value=1.0, low=1.0, high=1.0)
-        claim = Claim(candidate=best, parent=draft, kind="edit")
-        looks = (evaluator.promote((claim,)) for _ in range(LOOKS))  # none on a busy machine
-        return verdict, next((look.ratio for found in looks for look in found), None)
-
-
-def measured(name: str, attempts: int, seed: int, folder: Path) -> Row:
-    """One task's row: the run, then the second look."""
-    task = Task.load(name)
+def row_of(name: str, attempts: int, seed: int, folder: Path) -> Row:
+    """One task's row."""
     config = RunConfig(
         task=name,
         runs=folder / "runs",
@@ -64,34 +33,7 @@ def measured(name: str, attempts: int, seed: int, folder: Path) -> Row:
         search=SearchConfig(seed=seed),
         memory=MemoryConfig(path=folder / "memory"),
     )
-    result = optimize(task, config)
-    verdict, over_draft = second_look(task, result)
-    row: Row = {
-        "task": name,
-        "family": capture(task.program()).family,
-        "status": str(verdict.status),
-        "attempts": result.attempts,
-        "seconds": round(result.seconds, 1),
-        "techniques": list(result.best.proposal.techniques) if result.best else [],
-        "over_draft": plain(over_draft),
-    }
-    if verdict.timing:
-        row |= {"ms": verdict.timing.median_ms, "roofline": verdict.timing.roofline_share}
-        row |= {s.against: plain(s.ratio) for s in verdict.timing.speedups}
-    return row
-
-
-def plain(interval: Interval | None) -> list[float] | None:
-    """Value, low and high, rounded for reading."""
-    return (
-        [round(x, 4) for x in (interval.value, interval.low, interval.high)] if interval else None
-    )
-
-
-def geometric_mean(rows: list[Row], column: str) -> tuple[float, int]:
-    """Geometric mean of a column and the number of rows that have it."""
-    values = [row[column][0] for row in rows if row.get(column)]
-    return (math.exp(sum(map(math.log, values)) / len(values)), len(values)) if values else (0.0, 0)
+    return measured(Task.load(name), config)[0]
 
 
 def table(rows: list[Row]) -> str:
@@ -143,7 +85,7 @@ def main() -> None:
             continue
         # A memory of its own for each task: what is shown here is the search, not the transfer.
         with tempfile.TemporaryDirectory() as folder:
-            done.append(measured(name, options.attempts, options.seed, Path(folder)))
+            done.append(row_of(name, options.attempts, options.seed, Path(folder)))
         options.out.parent.mkdir(parents=True, exist_ok=True)
         command = f"cpu_suite.py --attempts {options.attempts} --seed {options.seed}"
         head = {"command": command}
