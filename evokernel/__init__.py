@@ -4,7 +4,9 @@ Importing this module imports nothing else: the command line answers at once, an
 can be used without torch.
 """
 
+import sys
 from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 __version__ = "0.1.0"
@@ -16,11 +18,16 @@ _HOMES = {
     "EvoKernelError": "evokernel.errors",
     "RunConfig": "evokernel.config",
     "RunResult": "evokernel.optimize",
+    "RunStopped": "evokernel.optimize",
+    "Session": "evokernel.optimize.session",
+    "SessionError": "evokernel.errors",
     "Stage": "evokernel.attempt",
     "Status": "evokernel.evaluation",
     "Task": "evokernel.task",
     "Workload": "evokernel.task",
+    "open": "evokernel.optimize.session:open_session",
     "optimize": "evokernel.optimize",
+    "reopen": "evokernel.optimize.session",
 }
 
 
@@ -28,7 +35,8 @@ def __getattr__(name: str) -> Any:
     """Fetch a public name from the module that owns it."""
     if name not in _HOMES:
         raise AttributeError(f"module `evokernel` has no attribute `{name}`")
-    value = getattr(import_module(_HOMES[name]), name)
+    module, _, attribute = _HOMES[name].partition(":")
+    value = getattr(import_module(module), attribute or name)
     globals()[name] = value
     return value
 
@@ -36,3 +44,17 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     """List the public names, fetched or not."""
     return sorted({*globals(), *_HOMES})
+
+
+class _Package(ModuleType):
+    """Keeps `evokernel.optimize` a function: the import system would bind the module to the name.
+
+    `from evokernel.optimize import ...` finds the module all the same.
+    """
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if not (name in _HOMES and isinstance(value, ModuleType)):
+            super().__setattr__(name, value)
+
+
+sys.modules[__name__].__class__ = _Package

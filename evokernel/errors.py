@@ -9,6 +9,7 @@ EvoKernelError                 exit code 1
 │   ├── DeviceMissing          no GPU, or nothing here that can load a kernel into it
 │   ├── StoreError             a memory that is damaged, locked or made with another embedder
 │   ├── RecordError            a run folder that cannot be written, read or resumed
+│   ├── SessionError           a request that is not the open one, or a session that is closed
 │   └── NoTemplate             the built-in templates do not cover this task
 ├── WorkerError                the measuring processes failed, and not by the candidate
 └── ModelError                 the model could not be asked; the run is kept and can be resumed
@@ -62,6 +63,10 @@ class StoreError(UsageError):
 
 class RecordError(UsageError):
     """A run folder that cannot be written, read or resumed."""
+
+
+class SessionError(UsageError):
+    """A session that is closed, or an answer to another request than the one that waits."""
 
 
 class NoTemplate(UsageError):

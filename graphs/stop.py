@@ -23,6 +23,10 @@ class Stop:
         self._is_waiting = False
         self._is_insisted = False
 
+    def request(self) -> None:
+        """Ask for a stop, from any thread; it comes before the next node."""
+        self._is_wanted = True
+
     def check(self) -> None:
         """Come to a stop here, if one was asked for.
 

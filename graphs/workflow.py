@@ -75,7 +75,7 @@ def begin(services: Services) -> str:
     Raises:
         RecordError: when its checkpoints cannot be written.
     """
-    with _checkpoints(services.record.checkpoints) as saver:
+    with checkpoints(services.record.checkpoints) as saver:
         return _carry_out(build().compile(saver), {"reason": ""}, services)
 
 
@@ -90,7 +90,7 @@ def proceed(services: Services) -> str:
     """
     record = services.record
     require_checkpoint(record)
-    with _checkpoints(record.checkpoints) as saver:
+    with checkpoints(record.checkpoints) as saver:
         # Also where the snapshot names no next node: the last one's writes may await their turn.
         return _carry_out(build().compile(saver), None, services)
 
@@ -109,7 +109,7 @@ def require_checkpoint(record: RunRecord, wait_s: float = WAIT_S) -> None:
     if not path.exists():
         raise _absent(record)
     address = f"{path.resolve().as_uri()}?mode=rw"
-    with _explained(path), closing(sqlite3.connect(address, wait_s, uri=True)) as file:
+    with explained(path), closing(sqlite3.connect(address, wait_s, uri=True)) as file:
         (verdict,) = file.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise _damaged(path, verdict)
@@ -121,7 +121,7 @@ def require_checkpoint(record: RunRecord, wait_s: float = WAIT_S) -> None:
 def _is_legible(saver: SqliteSaver, record: RunRecord) -> bool:
     """Whether there is a checkpoint; one that cannot be read raises."""
     try:
-        return saver.get_tuple(_settings(record)) is not None
+        return saver.get_tuple(settings(record)) is not None
     except sqlite3.Error:
         raise
     except Exception as error:  # whatever the deserialiser says
@@ -130,25 +130,31 @@ def _is_legible(saver: SqliteSaver, record: RunRecord) -> bool:
 
 def _carry_out(workflow: Workflow, state: State | None, services: Services) -> str:
     """Run the nodes. None goes on from the checkpoint; a state would begin anew beside it."""
-    settings = _settings(services.record)
+    given = settings(services.record)
     try:
-        with _explained(services.record.checkpoints), tracing_context(enabled=False):
-            end = workflow.invoke(state, settings, context=services, durability="sync")
+        with explained(services.record.checkpoints), tracing_context(enabled=False):
+            end = workflow.invoke(state, given, context=services, durability="sync")
     except GraphRecursionError:
-        return f"the workflow passed {settings['recursion_limit']} nodes, its limit"
+        return f"the workflow passed {given['recursion_limit']} nodes, its limit"
     return str(end["reason"])
 
 
-def _settings(record: RunRecord) -> RunnableConfig:
+def settings(record: RunRecord) -> RunnableConfig:
+    """What langgraph is told of a run: whose checkpoints, and how many nodes at most."""
     return {"configurable": {"thread_id": record.id}, "recursion_limit": node_limit(record)}
 
 
 @contextmanager
-def _checkpoints(path: Path) -> Iterator[SqliteSaver]:
-    with _explained(path):
+def checkpoints(path: Path) -> Iterator[SqliteSaver]:
+    """The open checkpoint file of a run.
+
+    Raises:
+        RecordError: when it cannot be opened or used.
+    """
+    with explained(path):
         connection = sqlite3.connect(path, timeout=WAIT_S, check_same_thread=False)
     with closing(connection):
-        with _explained(path):
+        with explained(path):
             connection.execute("PRAGMA journal_mode=WAL")
             # A power cut may take the last checkpoints; their nodes find their results again.
             connection.execute("PRAGMA synchronous=NORMAL")
@@ -181,7 +187,7 @@ class _Saver(SqliteSaver):
 
 
 @contextmanager
-def _explained(path: Path) -> Iterator[None]:
+def explained(path: Path) -> Iterator[None]:
     """Tell a locked checkpoint file from a damaged one and from one that cannot be written."""
     try:
         yield

@@ -37,6 +37,10 @@ class Request(Frozen):
     """What a candidate may call."""
 
 
+EXTERNAL = "external"
+"""Name of the proposer whose candidates come from the caller of a run."""
+
+
 class Exhausted(Exception):
     """The proposer has nothing new to propose."""
 
