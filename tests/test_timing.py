@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from evokernel.bench import disturbance, race, statistics, timing
+from evokernel.bench import disturbance, race, rounds, statistics, timing
 from evokernel.bench.disturbance import Disturbance, Signs, device_lock
 from evokernel.bench.messages import WorkerSpec
 from evokernel.bench.oracle import Oracle
@@ -272,7 +272,7 @@ def test_an_opponents_failure_is_not_the_candidates(fork, measured):
 
 def test_the_clock_is_checked_from_outside(fork, oracle):
     worker, case = fork("Slow"), oracle.timed_cases()[0]
-    timing.warm_up({CANDIDATE: worker}, oracle, PACE)
+    rounds.warm_up({CANDIDATE: worker}, oracle, PACE)
     assert check_clock(worker, case, 2e-4).seconds > 4e-4
 
 

@@ -1,18 +1,21 @@
-"""Owns how many rounds a timing has, on which inputs, and whose outputs of them are kept."""
+"""Owns the rounds of a timing: how many, after which warming up, on which inputs, what is kept."""
 
 from __future__ import annotations
 
 import itertools
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from evokernel.bench import statistics
-from evokernel.bench.messages import Variant
+from evokernel.bench.messages import Faulted, TimePlan, Variant
 from evokernel.bench.oracle import Case, Oracle
 from evokernel.bench.pace import Pace
-from evokernel.bench.series import Series
+from evokernel.bench.pool import Worker
+from evokernel.bench.series import CANDIDATE, Series
+from evokernel.errors import WorkerError
 
 Rivals = Mapping[str, Sequence[str]]
 """By candidate, the sides that it is compared with."""
@@ -135,3 +138,29 @@ def most_kept(oracle: Oracle, pace: Pace) -> int:
     """How many outputs of one side are kept."""
     size = sum(oracle.expected(oracle.checkable(0)[0]).output_bytes)
     return min(pace.kept, max(LEAST_KEPT, KEPT_BYTES // max(size, 1)))
+
+
+def warm_up(
+    sides: Mapping[str, Worker],
+    oracle: Oracle,
+    pace: Pace,
+    candidates: Collection[str] = (CANDIDATE,),
+) -> None:
+    """Call each side on each timed set, so that memory and thread pools are as later."""
+    for side, worker in sides.items():
+        for case in oracle.timed_cases():
+            variant = oracle.variant(f"warm/{case.draw}")
+            plan = TimePlan(variants=(variant,), warmups=0 if case.draw else pace.warmups)
+            with blamed(side, candidates):
+                worker.time(case.name, plan)
+
+
+@contextmanager
+def blamed(side: str, candidates: Collection[str]) -> Iterator[None]:
+    """Keep an opponent's failure from being taken for a candidate's."""
+    try:
+        yield
+    except Faulted as error:
+        if side in candidates:
+            raise
+        raise WorkerError(f"`{side}`, which it is timed against, failed: {error}") from error

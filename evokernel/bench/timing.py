@@ -12,21 +12,20 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 
 from evokernel.bench import disturbance
 from evokernel.bench.disturbance import Signs
+from evokernel.bench.gpu import timing as on_gpu
 from evokernel.bench.gpu.stage import GpuStage
-from evokernel.bench.messages import Faulted, Repetition, TimePlan, Turn, Variant
+from evokernel.bench.messages import Repetition, Turn, Variant
 from evokernel.bench.oracle import Case, Oracle
 from evokernel.bench.pace import Pace
 from evokernel.bench.pool import Worker
-from evokernel.bench.rounds import WINDOW_S, Rivals, Rounds, most_kept
+from evokernel.bench.rounds import WINDOW_S, Rivals, Rounds, blamed, most_kept, warm_up
 from evokernel.bench.series import CANDIDATE, IDLE, Block, Series
 from evokernel.bench.stage import Stage, Supply, calm
 from evokernel.bench.turns import Turns
-from evokernel.errors import WorkerError
 
 WAIT_SHARE, WAIT_S = 0.05, 3e-4
 """Waiting for a core that a repetition may show: share of its time, plus seconds. Values are made
@@ -65,8 +64,6 @@ def measure(
         others = tuple(side for side in sides if side != CANDIDATE)
         rivals = {CANDIDATE: others} if CANDIDATE in sides else {}
     if isinstance(stage, GpuStage):
-        from evokernel.bench.gpu import timing as on_gpu
-
         return on_gpu.measure(sides, oracle, pace, stage, rng, rivals)
     series = Series()
     if pace.quiet_s > 0:
@@ -76,21 +73,6 @@ def measure(
     with calm():
         section.run(series)
     return series
-
-
-def warm_up(
-    sides: Mapping[str, Worker],
-    oracle: Oracle,
-    pace: Pace,
-    candidates: Collection[str] = (CANDIDATE,),
-) -> None:
-    """Call each side on each timed set, so that memory and thread pools are as later."""
-    for side, worker in sides.items():
-        for case in oracle.timed_cases():
-            variant = oracle.variant(f"warm/{case.draw}")
-            plan = TimePlan(variants=(variant,), warmups=0 if case.draw else pace.warmups)
-            with blamed(side, candidates):
-                worker.time(case.name, plan)
 
 
 class _Section:
@@ -203,17 +185,6 @@ class _Section:
     def _signs(self) -> Signs:
         workers = (*self._sides.values(), self._stage.worker)
         return disturbance.read(sum(worker.usage().cpu_s for worker in workers))
-
-
-@contextmanager
-def blamed(side: str, candidates: Collection[str]) -> Iterator[None]:
-    """Keep an opponent's failure from being taken for a candidate's."""
-    try:
-        yield
-    except Faulted as error:
-        if side in candidates:
-            raise
-        raise WorkerError(f"`{side}`, which it is timed against, failed: {error}") from error
 
 
 def _is_clean(repetition: Repetition, waited_s: float) -> bool:

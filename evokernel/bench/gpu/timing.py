@@ -24,9 +24,8 @@ from evokernel.bench.messages import Repetition, TimePlan, Variant, Way
 from evokernel.bench.oracle import Oracle
 from evokernel.bench.pace import Pace
 from evokernel.bench.pool import Worker
-from evokernel.bench.rounds import Draw, Rivals, Rounds, most_kept
+from evokernel.bench.rounds import Draw, Rivals, Rounds, blamed, most_kept, warm_up
 from evokernel.bench.series import Block, Series
-from evokernel.bench.timing import blamed, warm_up
 
 SHORT_S = 3e-5
 """Calls below this are timed many in a row, if possible out of a graph: an event is recorded about
@@ -135,11 +134,12 @@ class _Section:
         way, shots = self._fitting()
         series.way = way
         began = before = now = self._monitor.read()
+        seen: list[Block] = []  # what looks slow among few may prove usual among more
         for number in self._rounds.numbers(series):
             block = self._block(series, self._rounds.draw(series, number), way, shots)
             now = self._monitor.read()
-            series.blocks.append(replace(block, signs=self._seen(before, now)))
-            series.blocks = dropped(series.blocks)
+            seen.append(replace(block, signs=self._seen(before, now)))
+            series.blocks = dropped(seen)
             before = now
         series.noise = self._seen(began, now)
 
