@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from evokernel.bench import disturbance, statistics
@@ -23,7 +23,11 @@ LEAST_S = 0.02
 LEAST_CALLS, MOST_S = 12, 1.0
 """Calls of a batch, as long as they take no more seconds: the worker is woken by a message, its
 first call often begins with two threads on one core, and one of three would look like a lie."""
+MOST_CALLS = 65536
 TRIES = 6
+STALLED, FOREIGN_CORES = 0.02, 0.1
+"""What an undisturbed look may show: share of its time in which work waited for a core or the host
+took it, and cores that others kept busy."""
 AGREE, ALIKE = 3, 1.15
 """Undisturbed looks at a batch that accuse, and how far apart their figures may lie."""
 LEAST_TURNS = 7
@@ -150,20 +154,48 @@ def check_clock(worker: Worker, case: Case, seconds: float) -> ClockCheck:
         case: A timed set that was put.
         seconds: Time of one call as the worker told it.
     """
-    calls = _calls(seconds)
+
+    def look(calls: int) -> tuple[float, float]:
+        return worker.null_batch(calls).wall_s, worker.batch(case.name, calls).wall_s
+
+    def more(calls: float) -> int:
+        return min(MOST_CALLS, round(calls))
+
+    found = looked(worker, _calls(seconds), allowed(seconds), look, more)
+    assert found is not None
+    return found
+
+
+def looked(
+    worker: Worker,
+    calls: int,
+    allowed_s: float,
+    look: Callable[[int], tuple[float, float] | None],
+    more: Callable[[float], int],
+) -> ClockCheck | None:
+    """Look until a call takes no more than is allowed, or all looks are done.
+
+    Args:
+        worker: Whose own processor time is not foreign.
+        calls: How many the first look takes.
+        allowed_s: Seconds that a call may take.
+        look: Wall seconds of the way alone and of so many calls; None where they cannot be made.
+        more: A number of calls that `look` can take, near the one it is given.
+    """
     best, undisturbed = float("inf"), []
     for _ in range(TRIES):
         before = disturbance.read(worker.usage().cpu_s)
-        null = worker.null_batch(calls).wall_s
-        wall = worker.batch(case.name, calls).wall_s
+        if (walls := look(calls)) is None:
+            return None
+        null, full = walls
         seen = disturbance.between(before, disturbance.read(worker.usage().cpu_s))
-        found = max(wall - null, 0.0) / calls
-        best = min(best, found)
-        if wall < LEAST_S:
-            calls = min(65536, calls * max(2, round(1.2 * LEAST_S / max(wall, 1e-6))))
+        took = max(full - null, 0.0)
+        best = min(best, took / calls)
+        if took < LEAST_S:
+            calls = more(calls * max(2.0, 1.2 * LEAST_S / max(took, 1e-6)))
             continue
-        if best <= allowed(seconds):
+        if best <= allowed_s:
             break
-        if seen.stalled_s + seen.stolen_s <= 0.02 * wall and seen.foreign_cores <= 0.1:
-            undisturbed.append(found)
+        if seen.stalled_s + seen.stolen_s <= STALLED * full and seen.foreign_cores <= FOREIGN_CORES:
+            undisturbed.append(took / calls)
     return ClockCheck(seconds=best, undisturbed=tuple(undisturbed))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from evokernel.bench import disturbance, statistics
+from evokernel.bench import statistics
 from evokernel.bench.doubts import disagreement, wrong_batch
 from evokernel.bench.messages import CAPTURED, Way
 from evokernel.bench.oracle import Case
@@ -27,9 +27,9 @@ from evokernel.bench.trials import Failure
 from evokernel.bench.wallclock import (
     LEAST_S,
     LEAST_TURNS,
-    TRIES,
     ClockCheck,
     check_clock,
+    looked,
     lower_bound,
 )
 from evokernel.evaluation import Status
@@ -167,25 +167,14 @@ def check_replays(worker: Worker, case: Case, seconds: float) -> ClockCheck | No
     Returns:
         None where its calls cannot be captured.
     """
-    calls = _steps(1.2 * LEAST_S / max(seconds, 1e-7))
-    best, undisturbed = float("inf"), []
-    for _ in range(TRIES):
-        before = disturbance.read(worker.usage().cpu_s)
+
+    def look(calls: int) -> tuple[float, float] | None:
         null = worker.replay(case.name, CAPTURED)
         full = worker.replay(case.name, calls + CAPTURED)
-        if null is None or full is None:
-            return None
-        seen = disturbance.between(before, disturbance.read(worker.usage().cpu_s))
-        took = max(full.wall_s - null.wall_s, 0.0)
-        best = min(best, took / calls)
-        if took < LEAST_S:
-            calls = _steps(calls * max(2.0, 1.2 * LEAST_S / max(took, 1e-6)))
-            continue
-        if best <= allowed(seconds):
-            break
-        if seen.stalled_s + seen.stolen_s <= 0.02 * full.wall_s and seen.foreign_cores <= 0.1:
-            undisturbed.append(took / calls)
-    return ClockCheck(seconds=best, undisturbed=tuple(undisturbed))
+        return None if null is None or full is None else (null.wall_s, full.wall_s)
+
+    first = _steps(1.2 * LEAST_S / max(seconds, 1e-7))
+    return looked(worker, first, allowed(seconds), look, _steps)
 
 
 def _steps(calls: float) -> int:
