@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 from pathlib import Path
 
-from pydantic import ValidationError
-
 from evokernel import __version__
+from evokernel.bench import remembered
 from evokernel.bench.examination import Examination, examine
 from evokernel.errors import TaskError
 from evokernel.frozen import Frozen
@@ -53,24 +52,14 @@ def checkup(task: Task, cache: Path, graph: OpGraph | None = None) -> Checkup:
 
 def known(task: Task, cache: Path) -> Examination | None:
     """What an earlier examination of a task found; None where there was none."""
-    try:
-        text = _file(task.sha, cache).read_text(encoding="utf-8")
-        found = Examination.model_validate_json(text)
-    except (OSError, UnicodeDecodeError, ValidationError):
-        return None
-    return found if found.sha == task.sha else None
+    found = remembered.read(_file(task.sha, cache), Examination)
+    return found if found is not None and found.sha == task.sha else None
 
 
 def keep(found: Examination, cache: Path) -> None:
     """Keep an examination for the runs to come; a cache that cannot be written is no fault."""
-    file = _file(found.sha, cache)
-    part = file.with_suffix(f".{os.getpid()}.part")
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(found.model_dump_json(indent=1), encoding="utf-8")
-        part.replace(file)
-    except OSError:
-        part.unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        remembered.write(_file(found.sha, cache), found)
 
 
 def require_passed(task: Task, found: Checkup) -> None:

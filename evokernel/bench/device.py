@@ -1,15 +1,9 @@
 """Owns `DeviceFacts`: what this processor is, what it can do at most, and the roofline's floor."""
 
-import hashlib
-import json
 import os
-import re
-import time
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from evokernel.bench import Say, processor, silent
+from evokernel.bench import Say, processor, remembered, silent
 from evokernel.bench.disturbance import Disturbance, device_lock, wait_for_quiet
 from evokernel.bench.peaks import Peaks
 from evokernel.bench.roofline import Rates, Roofline, better
@@ -51,8 +45,8 @@ class DeviceFacts(Roofline):
     @property
     def fingerprint(self) -> str:
         """Short name of processor, threads and compiler, e.g. `cpu-amd-epyc-2t-1f2e3d4c`."""
-        slug = re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")[:32].strip("-")
-        return f"cpu-{slug}-{self.threads}t-{_digest(self.name, self.threads, self.compiler)[:8]}"
+        key = remembered.digest(self.name, self.threads, self.compiler)[:8]
+        return f"cpu-{remembered.slug(self.name)}-{self.threads}t-{key}"
 
     @property
     def flush_bytes(self) -> int:
@@ -83,13 +77,10 @@ def device_facts(cache: Path, threads: int, compiler: Compiler, say: Say = silen
         WorkerError: The device lock stayed taken.
     """
     path = _path(cache, threads, compiler)
-    try:
-        found = DeviceFacts.model_validate_json(path.read_text())
-    except (FileNotFoundError, ValidationError):
-        found = None
+    found = remembered.read(path, DeviceFacts)
     if found is not None and found.format != FORMAT:
         found = None  # another kernel measured it: not to be compared with what this one finds
-    if found is not None and (found.quiet or _is_recent(path)):
+    if found is not None and (found.quiet or remembered.is_recent(path, AGAIN_S)):
         return found
     say("measuring memory and arithmetic rates of this machine")
     with device_lock(CPU, LOCK_S):
@@ -126,7 +117,7 @@ def measure_again(
         region_s=min(region_s, known.region_s) if known else region_s,
         quiet=noise is None,
     )
-    _write(_path(cache, threads, compiler), facts)
+    remembered.write(_path(cache, threads, compiler), facts)
     return facts
 
 
@@ -167,20 +158,5 @@ def _memory_bytes() -> int:
 
 
 def _path(cache: Path, threads: int, compiler: Compiler) -> Path:
-    digest = _digest(processor.name(), threads, compiler.identity())
+    digest = remembered.digest(processor.name(), threads, compiler.identity())
     return cache / "devices" / f"cpu-{threads}t-{digest}.json"
-
-
-def _digest(*parts: object) -> str:
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-
-
-def _is_recent(path: Path) -> bool:
-    return time.time() - path.stat().st_mtime < AGAIN_S
-
-
-def _write(path: Path, facts: DeviceFacts) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(f".{os.getpid()}")
-    part.write_text(facts.model_dump_json(indent=1))
-    part.replace(path)

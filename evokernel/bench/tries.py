@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from evokernel.bench import remembered
 from evokernel.config import BenchConfig
 from evokernel.errors import ConfigError
 from evokernel.tuning import Try
@@ -50,11 +50,8 @@ class KnownTries:
             ConfigError: The cache folder cannot be written.
         """
         path = self._path(found.candidate)
-        part = path.with_suffix(f".{os.getpid()}")
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part.write_text(found.model_dump_json(indent=1))
-            part.replace(path)
+            remembered.write(path, found)
         except OSError as error:
             raise ConfigError(
                 f"cannot write what was tried into `{self._folder}`: {error.strerror}; free some "

@@ -184,9 +184,12 @@ def _look() -> Seen:
     }
     nodes = tuple(str(node) for pattern in _NODES for node in sorted(Path("/dev").glob(pattern)))
     try:
-        nvml: Nvml = opened()
-    except DeviceMissing as error:
+        return _told(opened(), nodes, tools)
+    except DeviceMissing as error:  # no library, or one that lost its GPU
         return Seen(trouble=str(error), nodes=nodes, tools=tools, driver=_driver())
+
+
+def _told(nvml: Nvml, nodes: tuple[str, ...], tools: dict[str, str | None]) -> Seen:
     every = nvml.devices()
     listed = visible(every)
     return Seen(

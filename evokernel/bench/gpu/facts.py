@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
-import os
-import re
-import time
 from pathlib import Path
 from typing import Any, Self
 
-from pydantic import ValidationError
-
-from evokernel.bench import Say, silent
+from evokernel.bench import Say, remembered, silent
 from evokernel.bench.gpu.lock import gpu_lock, lock_name
 from evokernel.bench.gpu.monitor import Monitor, between
 from evokernel.bench.gpu.nvml import opened
@@ -76,9 +69,9 @@ class GpuFacts(Roofline):
     @property
     def fingerprint(self) -> str:
         """Short name of device, driver and versions, e.g. `cuda-nvidia-h200-1f2e3d4c`."""
-        slug = re.sub(r"[^a-z0-9]+", "-", self.name.lower()).strip("-")[:32].strip("-")
         parts = (self.name, self.capability, self.multiprocessors, self.l2_bytes, self.driver)
-        return f"cuda-{slug}-{_digest(*parts, self.runtime, self.torch, self.compiler)[:8]}"
+        key = remembered.digest(*parts, self.runtime, self.torch, self.compiler)[:8]
+        return f"cuda-{remembered.slug(self.name)}-{key}"
 
     @property
     def flush_bytes(self) -> int:
@@ -126,7 +119,7 @@ def gpu_facts(cache: Path, index: int, compiler: Compiler, say: Say = silent) ->
     """
     path = _path(cache, index, compiler)
     found = _read(path)
-    if found is not None and (found.quiet or _is_recent(path)):
+    if found is not None and (found.quiet or remembered.is_recent(path, AGAIN_S)):
         return found.model_copy(update={"index": index})
     say("measuring memory and arithmetic rates of this GPU")
     with gpu_lock(lock_name(index), LOCK_S):
@@ -170,7 +163,7 @@ def measure_again(
         note=peaks.note or monitor.note,
         precision=known.precision if known else "fp32",
     )
-    _write(_path(cache, index, compiler), facts)
+    remembered.write(_path(cache, index, compiler), facts)
     return facts
 
 
@@ -231,7 +224,7 @@ def _path(cache: Path, index: int, compiler: Compiler) -> Path:
     versions = [version("torch"), _identity(compiler)]
     with contextlib.suppress(DeviceMissing):
         versions.append(opened().driver)
-    return cache / "devices" / f"{lock_name(index)}-{_digest(*versions)}.json"
+    return cache / "devices" / f"{lock_name(index)}-{remembered.digest(*versions)}.json"
 
 
 def _identity(compiler: Compiler) -> str:
@@ -241,24 +234,6 @@ def _identity(compiler: Compiler) -> str:
         return ""
 
 
-def _digest(*parts: object) -> str:
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-
-
 def _read(path: Path) -> GpuFacts | None:
-    try:
-        found = GpuFacts.model_validate_json(path.read_text())
-    except (FileNotFoundError, ValidationError):
-        return None
-    return found if found.format == FORMAT else None
-
-
-def _is_recent(path: Path) -> bool:
-    return time.time() - path.stat().st_mtime < AGAIN_S
-
-
-def _write(path: Path, facts: GpuFacts) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(f".{os.getpid()}")
-    part.write_text(facts.model_dump_json(indent=1))
-    part.replace(path)
+    found = remembered.read(path, GpuFacts)
+    return found if found is not None and found.format == FORMAT else None

@@ -100,7 +100,7 @@ class Monitor:
         try:
             self._nvml = opened()
             self._uuid = physical(index).uuid
-        except (DeviceMissing, NvmlError) as error:
+        except DeviceMissing as error:
             self._nvml = None
             self.note = f"clocks and other processes are not watched: {error}"
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from evokernel.bench import Say, silent
+from evokernel.bench import Say, remembered, silent
 from evokernel.bench.gpu import tools
 from evokernel.bench.gpu.counters import METRICS, Counters, read
 from evokernel.bench.gpu.player import Job
@@ -74,14 +74,15 @@ def access(cache: Path, lock: Lock, device: int = 0, say: Say = silent) -> Acces
     program = tools.found(NAME)
     if not program:
         return Access(refusal="Nsight Compute (`ncu`) is not installed")
-    known = tools.remembered(cache, program, Access)
+    page = tools.page(cache, program)
+    known = remembered.read(page, Access)
     if known is not None and known.format == FORMAT:
         return known
     say("trying whether Nsight Compute may read counters here")
     known = _tried(program, lock, device)
     if not known.is_permitted:
         say(f"profiles do without counters: {known.refusal}")
-    tools.remember(cache, program, known)
+    remembered.write(page, known)
     return known
 
 

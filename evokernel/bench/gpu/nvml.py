@@ -21,13 +21,13 @@ _SM, _MEMORY = 1, 2
 """NVML_CLOCK_SM, NVML_CLOCK_MEM."""
 _TEXT_BYTES = 96
 _MOST_PROCESSES = 256
-_OLD_DRIVER, _NO_DRIVER = 18, 9
-"""NVML_ERROR_LIB_RM_VERSION_MISMATCH, NVML_ERROR_DRIVER_NOT_LOADED."""
+_OLD_DRIVER, _NO_DRIVER, _NOTHING = 18, 9, 6
+"""NVML_ERROR_LIB_RM_VERSION_MISMATCH, NVML_ERROR_DRIVER_NOT_LOADED, NVML_ERROR_NOT_FOUND."""
 COMPUTE_MODES = ("default", "exclusive thread", "prohibited", "exclusive process")
 
 
-class NvmlError(Exception):
-    """NVML does not answer a question; `code` is its number."""
+class NvmlError(DeviceMissing):
+    """NVML does not answer a question, as for a GPU that is lost; `code` is its number."""
 
     def __init__(self, code: int, text: str) -> None:
         super().__init__(text)
@@ -178,7 +178,7 @@ class Nvml:
                 c_ulonglong(since_us),
             )
         except NvmlError as error:
-            return () if error.code == 6 else None  # nothing was sampled
+            return () if error.code == _NOTHING else None  # nothing was sampled
         return tuple(
             Use(pid=each.pid, stamp_us=each.stamp, sm_percent=each.sm)
             for each in samples[: count.value]
@@ -247,7 +247,7 @@ class Nvml:
         code = function(*arguments)
         if code:
             said: bytes = self._library.nvmlErrorString(code) or b"unknown error"
-            raise NvmlError(code, said.decode())
+            raise NvmlError(code, f"`{name}` answers: {said.decode()}")
 
 
 @cache
