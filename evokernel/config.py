@@ -1,10 +1,11 @@
 """Owns `RunConfig`, resolved once from arguments and environment; below it nothing asks again."""
 
+import math
 import os
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from evokernel.attempt import Backend
 from evokernel.frozen import Frozen
@@ -107,6 +108,20 @@ class SearchConfig(Frozen):
     """Repairs of a failed draft before its trajectory goes on without it (ours)."""
     recombine: float = Field(default=0.2, ge=0, le=1)
     """Chance that a refinement combines two start points instead of editing one (ours)."""
+    explore: float = Field(default=0.0, ge=0, le=1)
+    """Chance that an edit begins from the best kernel of the algorithm that was worked on least,
+    instead of the start point of the highest value; 0.2 where a model writes (ours)."""
+    patience: int = Field(default=0, ge=0)
+    """Rounds (a turn of each trajectory) without a gain of `least_gain` that end a run; 0 is never,
+    3 where a model writes (ours)."""
+    least_gain: float = Field(default=0.02, ge=0)
+    """What counts as a gain of the best kernel, as a share of its time (ours)."""
+    roofline: float = Field(default=0.0, ge=0)
+    """Share of the roofline at which the best kernel is good enough, and the run ends; 0 is never,
+    0.95 where a model writes (ours: what is left is within the error of the measured peaks)."""
+    alarm: int = Field(default=4, ge=0)
+    """Replies in a row without a candidate, or three quarters of twice as many, that end a run; 0
+    is never (ours)."""
 
 
 Credit = Literal["equal", "evidence"]
@@ -202,7 +217,7 @@ class RunConfig(Frozen):
     precision: Precision | None = None
     """Replaces the task's own; None keeps that."""
     proposer: str = "templates"
-    """`templates`, or a model as `PROVIDER/NAME` (any name with `model.base_url`)."""
+    """`templates`, `external`, or a model as `PROVIDER/NAME` (any name with `model.base_url`)."""
     model: ModelConfig = ModelConfig()
     runs: Path = Path("runs")
     """Folder that receives the run folder."""
@@ -212,3 +227,37 @@ class RunConfig(Frozen):
     bench: BenchConfig = Field(default_factory=BenchConfig)
     force: bool = False
     """Run although the task fails its check; every result carries the label then."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _resolved(cls, given: Any) -> Any:
+        """Settle what depends on who writes the candidates, where nobody said otherwise."""
+        if not isinstance(given, dict) or given.get("proposer", "templates") in NO_MODEL:
+            return given
+        search = SearchConfig.model_validate(given.get("search", {}))
+        budget = Budget.model_validate(given.get("budget", {}))
+        search, budget = _for_models(search, budget)
+        return {**given, "search": search, "budget": budget}
+
+
+NO_MODEL = ("templates", "external")
+"""Proposers that are no model: the built-in templates, and a caller outside."""
+MODEL_WIDTH, MODEL_DEPTH = 4, 8
+"""Trajectories and turns of each where a model writes. With the same number of calls a few serial
+trajectories reached more than many parallel ones: 16 x 8 calls 1.10x, 128 x 1 calls 0.65x (Kevin,
+arXiv 2507.11948). The figures are ours."""
+
+
+def _for_models(search: SearchConfig, budget: Budget) -> tuple[SearchConfig, Budget]:
+    """A few serial trajectories; with fewer attempts fewer, each at least twice as deep as wide."""
+    known: dict[str, int | float] = {"explore": 0.2, "patience": 3, "roofline": 0.95}
+    if "attempts" in budget.model_fields_set:
+        turns = max(0, budget.attempts - len(search.start))
+        known["width"] = max(1, min(MODEL_WIDTH, math.isqrt(turns // 2)))
+    else:
+        known["width"] = MODEL_WIDTH
+        width = search.width if "width" in search.model_fields_set else MODEL_WIDTH
+        turns = width * (search.depth or MODEL_DEPTH)
+        budget = budget.model_copy(update={"attempts": turns + len(search.start)})
+    unset = {n: value for n, value in known.items() if n not in search.model_fields_set}
+    return search.model_copy(update=unset), budget

@@ -1,4 +1,4 @@
-"""Owns when a run ends: attempts, minutes, tokens, dollars, turns, counted from what is stored."""
+"""Owns when a budget is spent: attempts, minutes, turns, tokens, dollars, as they are stored."""
 
 from evokernel.config import Budget
 from evokernel.graphs.selection import turns

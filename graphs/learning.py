@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 from evokernel.attempt import Attempt, Proposal, Stage
 from evokernel.evaluation import Evaluation
-from evokernel.graphs import claims, selection
+from evokernel.graphs import claims, niches
 from evokernel.graphs.selection import Plan
 from evokernel.graphs.state import Services
 from evokernel.memory import credit
@@ -105,7 +105,7 @@ def _enter_start_point(services: Services, attempt: Attempt, reward: Reward | No
             attempt.step,
             attempt.proposal.candidate.sha,
             attempt.median_ms,
-            selection.niche(attempt),
+            niches.niche(attempt),
             reward.gain or 0.0 if reward else 0.0,
         )
 
@@ -124,8 +124,11 @@ def _weights(
 
 
 def _give(services: Services, attempt: Attempt, reward: Reward) -> None:
-    """Reward what was shown, and the start points that were edited."""
+    """Reward what was shown, and the start points that were edited.
+
+    A reply without a candidate says nothing about the start point that it was asked to edit.
+    """
     services.memory.reinforce(attempt.step, attempt.proposal.stage, reward)
-    if attempt.proposal.stage is Stage.REFINE:
+    if attempt.proposal.stage is Stage.REFINE and attempt.proposal.fault is None:
         for sha in attempt.proposal.parents:
             services.memory.reward_start(services.record.id, attempt.step, sha, reward)

@@ -14,10 +14,10 @@ from evokernel.bench import Claim
 from evokernel.errors import WorkerError
 from evokernel.evaluation import Evaluation, Promotion, Status
 from evokernel.frozen import Frozen
-from evokernel.graphs import claims, learning, requests, selection, tuning
-from evokernel.graphs.budget import spent
+from evokernel.graphs import claims, learning, niches, requests, selection, stop_rules, tuning
 from evokernel.graphs.selection import Plan
 from evokernel.graphs.state import Services, State
+from evokernel.graphs.stop_rules import EXHAUSTED, End
 from evokernel.proposers import Exhausted
 
 Verdict = TypeVar("Verdict", Evaluation, Evaluation | None)
@@ -58,18 +58,27 @@ def retrieve(state: State, runtime: Runtime[Services]) -> State:
     """Decide on the next step, and ask memory what helped before."""
     services = runtime.context
     record = services.record
-    if reason := spent(record):
-        return {"reason": reason}
+    if end := stop_rules.ended(record):
+        return _ending(services, end)
     number = record.next_number()
     if record.has(number, "plan"):
         plan = record.load(number, "plan", Plan)
     elif (found := selection.plan(record, services.memory)) is None:
-        return {"reason": "the proposer has nothing new to propose"}
+        return _ending(services, EXHAUSTED)
     else:
         plan = requests.informed(services, found)
         record.save(number, "plan", plan)
         record.event("step", **plan.model_dump(mode="json", exclude={"seed", "step", "option"}))
     return {"number": number, "stage": plan.stage.value, "status": "", "is_best": False}
+
+
+def _ending(services: Services, end: End) -> State:
+    """Note once which rule ends the run; what is still open is settled afterwards."""
+    record = services.record
+    if not any(event["kind"] == "stopping" for event in record.events()):
+        best = {name: attempt.number for name, attempt in niches.archive(record).items()}
+        record.event("stopping", rule=end.rule, reason=end.reason, niches=best)
+    return {"reason": end.reason}
 
 
 def draft(state: State, runtime: Runtime[Services]) -> State:
@@ -213,9 +222,18 @@ def learn(state: State, runtime: Runtime[Services]) -> State:
     is_best = best is not None and best.number == number
     if is_best:
         record.save_best(attempt)
-    record.event("attempt", number=number, reward=attempt.reward, is_best=is_best)
-    # The very first kernel overthrows nothing, so its second look can wait for the others'.
-    return {"is_best": is_best and dethroned is not None}
+    record.event(
+        "attempt",
+        number=number,
+        reward=attempt.reward,
+        is_best=is_best,
+        trajectory=attempt.trajectory,
+        niche=niches.niche_in(record, number),
+    )
+    # The very first kernel overthrows nothing, so its second look can wait for the others'; but
+    # nothing may end on the strength of a kernel that was looked at once.
+    is_enough = is_best and stop_rules.is_at_roofline(record, attempt)
+    return {"is_best": is_best and (dethroned is not None or is_enough)}
 
 
 def promote(state: State, runtime: Runtime[Services]) -> State:

@@ -11,6 +11,7 @@ import random
 from evokernel.attempt import Attempt, Stage
 from evokernel.config import RunConfig
 from evokernel.frozen import Frozen
+from evokernel.graphs import niches
 from evokernel.memory.store import Memory
 from evokernel.record import RunRecord
 
@@ -32,6 +33,8 @@ class Plan(Frozen):
     """The decision in words."""
     parents: tuple[str, ...] = ()
     """Hashes of the failed draft to repair, the start point to edit, or two to recombine."""
+    niche: str = ""
+    """Algorithm of the start point; empty for a draft."""
     start: int | None = None
     """Which of the user's own kernels is evaluated, from 1; None asks the proposer."""
     shown: tuple[str, ...] = ()
@@ -54,11 +57,6 @@ def plan(record: RunRecord, memory: Memory) -> Plan | None:
 def turns(record: RunRecord) -> int:
     """Attempts that trajectories have made; the user's own kernels are not among them."""
     return len(record.attempts()) - _starts_done(record)
-
-
-def niche(attempt: Attempt) -> str:
-    """The algorithm that a kernel stands for among the start points: its set of techniques."""
-    return "+".join(sorted(attempt.proposal.techniques)) or "plain"
 
 
 def step_seed(seed: int, number: int) -> int:
@@ -93,8 +91,19 @@ class _Turn:
         if self.number <= len(self.config.search.start):
             why = f"the user's own kernel {self.number}"
             return self._plan(Stage.DRAFT, f"start:{self.number}", why, start=self.number)
-        first = self._repair() if self.own else self._draft("each trajectory begins with its own")
-        return first or self._refine() or self._draft("there is no start point to refine")
+        return self._first() or self._refine() or self._draft("there is no start point to refine")
+
+    def _first(self) -> Plan | None:
+        """Begin the trajectory with a draft of its own, or repair it.
+
+        As many trajectories as the user has given working kernels begin with those instead.
+        """
+        if self.own:
+            return self._repair()
+        given = self.record.attempts()[: len(self.config.search.start)]
+        if self.trajectory < sum(a.evaluation.status.is_feasible for a in given):
+            return None
+        return self._draft("each trajectory begins with its own")
 
     def _plan(
         self,
@@ -115,6 +124,7 @@ class _Turn:
             option=option,
             why=why,
             parents=parents,
+            niche=niches.niche(self._attempt_of(parents[0])) if stage is Stage.REFINE else "",
             start=start,
         )
 
@@ -142,16 +152,39 @@ class _Turn:
         return count
 
     def _refine(self) -> Plan | None:
-        chance = random.Random(f"{self.config.search.seed}/{self.number}/recombine").random()
-        wanted = 2 if chance < self.config.search.recombine else 1
         vain = [option.removeprefix("refine:") for option in self.tried_in_vain]
-        seed = self.config.search.seed
-        parents = self.memory.choose_start(self.record.id, self.step, seed, wanted, vain)
+        wanted = 2 if self._chance("recombine") < self.config.search.recombine else 1
+        return (self._explore(vain) if wanted == 1 else None) or self._of_value(vain, wanted)
+
+    def _of_value(self, vain: list[str], wanted: int) -> Plan | None:
+        """Edit the start point of the highest value, or combine it with one of another niche."""
+        parents = self._chosen(wanted, vain)
         if not parents:
             return None
-        numbers = " and ".join(str(self._number_of(sha)) for sha in parents)
+        numbers = " and ".join(str(self._attempt_of(sha).number) for sha in parents)
         why = f"{'recombine' if len(parents) > 1 else 'edit'} attempt {numbers}"
         return self._plan(Stage.REFINE, f"refine:{parents[0]}", why, parents)
 
-    def _number_of(self, sha: str) -> int:
-        return next(a.number for a in self.record.attempts() if a.proposal.candidate.sha == sha)
+    def _explore(self, vain: list[str]) -> Plan | None:
+        """Now and then, give an algorithm another chance that the search has turned away from."""
+        if self._chance("explore") >= self.config.search.explore:
+            return None
+        points = self.memory.start_points(self.record.id)
+        point = niches.neglected(tuple(p for p in points if p.candidate not in vain))
+        if point is None:
+            return None
+        parents = self._chosen(1, [p.candidate for p in points if p != point])
+        number = self._attempt_of(point.candidate).number
+        why = f"edit attempt {number}, the best of the niche that was worked on least"
+        return self._plan(Stage.REFINE, f"refine:{point.candidate}", why, parents)
+
+    def _chosen(self, wanted: int, hidden: list[str]) -> tuple[str, ...]:
+        seed = self.config.search.seed
+        return self.memory.choose_start(self.record.id, self.step, seed, wanted, hidden)
+
+    def _chance(self, of: str) -> float:
+        """A number from 0 to 1 that depends on the seed and the step alone."""
+        return random.Random(f"{self.config.search.seed}/{self.number}/{of}").random()
+
+    def _attempt_of(self, sha: str) -> Attempt:
+        return next(a for a in self.record.attempts() if a.proposal.candidate.sha == sha)

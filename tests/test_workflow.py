@@ -488,7 +488,8 @@ def test_events_tell_the_whole_story(tmp_path, memory):
     result, *_ = run(tmp_path, memory, script, config(tmp_path, attempts=2), on_event=seen.append)
     attempt = ["step", "proposed", "compiled", "evaluated", "profiled", "attempt"]
     promotion = ["promoting", "promoted"]
-    told = ["began", "baselines", *attempt, *attempt, *promotion, *promotion, "ended"]
+    first, last = [*attempt, *attempt, *promotion], ["stopping", *promotion, "ended"]
+    told = ["began", "baselines", *first, *last]
     assert [event["kind"] for event in seen] == told
     assert seen == events(result)
     json.dumps(seen)

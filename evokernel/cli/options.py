@@ -103,11 +103,48 @@ Device = Annotated[
         help="Whose sizes the built-in tasks take: cpu or cuda.",
     ),
 ]
-Attempts = Annotated[int, typer.Option(min=1, metavar="N", help="Candidates to judge at most.")]
+Attempts = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Candidates to judge at most.  [default: 16; with --model width x depth]",
+    ),
+]
 Minutes = Annotated[float | None, typer.Option(metavar="M", help="Minutes to spend at most.")]
-Width = Annotated[int, typer.Option(min=1, metavar="N", help="Trajectories that take turns.")]
+Width = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Trajectories that take turns.  [default: 2; with --model 4, fewer for few attempts]",
+    ),
+]
 Depth = Annotated[
-    int | None, typer.Option(min=1, metavar="N", help="Turns of each trajectory at most.")
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Turns of each trajectory at most.  [default: what --attempts allows; with --model 8]",
+    ),
+]
+Patience = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        metavar="N",
+        help="End after so many rounds without a gain of 2 %; 0 is never.  "
+        "[default: never; with --model 3]",
+    ),
+]
+RooflineShare = Annotated[
+    float | None,
+    typer.Option(
+        min=0,
+        metavar="SHARE",
+        help="End once the best kernel reaches this share of the roofline, such as 0.9; 0 is "
+        "never.  [default: never; with --model 0.95]",
+    ),
 ]
 Seed = Annotated[int, typer.Option(min=0, metavar="N", help="Seed of every random choice.")]
 Start = Annotated[

@@ -2,7 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,10 +28,12 @@ def run(
     ],
     backend: options.BackendOrNone = None,
     precision: options.PrecisionOrNone = None,
-    attempts: options.Attempts = 16,
+    attempts: options.Attempts = None,
     minutes: options.Minutes = None,
-    width: options.Width = 2,
+    width: options.Width = None,
     depth: options.Depth = None,
+    patience: options.Patience = None,
+    roofline: options.RooflineShare = None,
     seed: options.Seed = 0,
     start: options.Start = None,
     model: options.Model = None,
@@ -63,12 +65,14 @@ def run(
     """
     measurement = "quick" if quick else "standard"
     tune = options.tune_budget(no_tune, tune_budget)
+    search = {"width": width, "depth": depth, "patience": patience, "roofline": roofline}
+    budget = {"attempts": attempts, "minutes": minutes, "usd": usd, "tokens": tokens}
     parts = {
         "backend": backend or _picked(),
         "precision": precision,
         "runs": runs_dir,
-        "budget": {"attempts": attempts, "minutes": minutes, "usd": usd, "tokens": tokens},
-        "search": {"width": width, "depth": depth, "seed": seed, "start": tuple(start or ())},
+        "budget": _named(budget),
+        "search": {**_named(search), "seed": seed, "start": tuple(start or ())},
         "memory": {**_memory(memory, policy), "credit": credit},
         "bench": {"threads": threads, "measurement": measurement, "tune": tune},
         "force": force,
@@ -202,6 +206,11 @@ def _proposer(
 
     access(model, ModelConfig.model_validate(settings))
     return {"proposer": model, "model": settings}
+
+
+def _named(options: Mapping[str, object]) -> dict[str, object]:
+    """The options that were given; the others are for the configuration to settle."""
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _memory(memory: str | None, policy: str | None) -> dict[str, Any]:

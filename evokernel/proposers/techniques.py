@@ -31,6 +31,9 @@ class Technique(Frozen):
     """Families of operator graphs that it is for; empty for all."""
     backends: tuple[Backend, ...]
     """Languages in which it can be written."""
+    is_algorithm: bool = False
+    """Kernels with and without it are different algorithms, not tunings of one: each is a niche of
+    the search."""
 
     def suits(self, family: str, backend: Backend) -> bool:
         """Whether it is for this kind of operator graph and language."""

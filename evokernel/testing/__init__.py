@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Self
 
 from evokernel import __version__
-from evokernel.attempt import Candidate, Proposal, Stage
+from evokernel.attempt import Candidate, Fault, Proposal, Stage
 from evokernel.bench import Baseline, Claim, Facts, Heard, nobody
 from evokernel.bench.messages import Protections
 from evokernel.evaluation import Evaluation, Promotion, Status
@@ -229,8 +229,8 @@ class FakeEvaluator:
         self.is_open = False
 
 
-Script = Callable[[Request], str | None]
-"""Writes the source for one step; None has nothing new to propose."""
+Script = Callable[[Request], str | Fault | None]
+"""Writes the source for one step, or gives a reply without one; None has nothing new to propose."""
 
 
 class ScriptedProposer:
@@ -268,10 +268,12 @@ class ScriptedProposer:
         if self._before:
             self._before("propose")
         self.requests.append(request)
-        source = self._script(request)
+        written = self._script(request)
         self.log.add("propose", request.step.rpartition("/")[2])
-        if source is None:
+        if written is None:
             raise Exhausted("the script has come to its end")
+        fault = written if isinstance(written, Fault) else None
+        source = f"# no candidate in {request.step}\n" if isinstance(written, Fault) else written
         candidate = Candidate(source=source, backend=request.backend)
         techniques = tuple(marker(candidate, "techniques").split())
         return Proposal(
@@ -282,6 +284,7 @@ class ScriptedProposer:
             changed=_changed(request, techniques),
             used=tuple(experience.id for experience in request.shown),
             rationale=f"the script's answer to a {request.stage}",
+            fault=fault,
         )
 
 
