@@ -70,14 +70,35 @@ class Usage(Frozen):
     """Wall seconds the proposer took."""
     is_estimated: bool = False
     """The server did not count the tokens; these are estimated from the length of the texts."""
+    calls: int = 1
+    """Replies that these figures are the sum of."""
+    tokens_cached: int = 0
+    """Prompt tokens that the provider had kept from an earlier call; they are cheaper."""
+    tokens_thought: int = 0
+    """Tokens of the replies that were spent on reasoning, as far as the server says so."""
+
+    def plus(self, other: "Usage") -> "Usage":
+        """Both together; with one unknown price the sum is unknown."""
+        prices = (self.usd, other.usd)
+        return Usage(
+            tokens_in=self.tokens_in + other.tokens_in,
+            tokens_out=self.tokens_out + other.tokens_out,
+            usd=None if None in prices else sum(price or 0.0 for price in prices),
+            seconds=self.seconds + other.seconds,
+            is_estimated=self.is_estimated or other.is_estimated,
+            calls=self.calls + other.calls,
+            tokens_cached=self.tokens_cached + other.tokens_cached,
+            tokens_thought=self.tokens_thought + other.tokens_thought,
+        )
 
 
 class Fault(Frozen):
     """Why a reply holds no candidate that could be judged."""
 
-    kind: Literal["empty", "cut_off", "filtered", "no_candidate"]
+    kind: Literal["empty", "cut_off", "filtered", "no_candidate", "diff", "unchanged"]
     """`empty`: no text at all. `cut_off`: it ended at a limit, amid the code. `filtered`: ended by
-    a content filter. `no_candidate`: no code block defines `ModelNew`."""
+    a content filter. `no_candidate`: no code block defines `ModelNew`. `diff`: changes or parts in
+    place of the whole file. `unchanged`: the code that it was to change."""
     reason: str
     """One sentence in words, for the record and for whoever replies next."""
 
@@ -98,12 +119,20 @@ class Proposal(Frozen):
     """Ids of the shown experiences that it says it used."""
     rationale: str = ""
     """Why, in a sentence or two."""
+    analysis: str = ""
+    """What its author makes of the facts that it was shown."""
+    predicted: float | None = None
+    """How many times as fast its author expects it to be as what it was made from."""
+    author: str = ""
+    """The model that wrote it; empty where the run's proposer did."""
     prompt: str = ""
     """What the author was shown, in full; empty for authors that read no prompt."""
     reply: str = ""
     """What the author answered, in full."""
     fault: Fault | None = None
     """Why nothing can be judged: the attempt ends as `invalid_source`."""
+    remark: str = ""
+    """What was odd about a reply that can be judged, for whoever replies next."""
     usage: Usage = Usage()
     tuning: Tuning | None = None
     """How the harness chose the values in the candidate; None where it declared nothing to tune."""

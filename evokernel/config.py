@@ -3,11 +3,11 @@
 import math
 import os
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, JsonValue, model_validator
 
-from evokernel.attempt import Backend
+from evokernel.attempt import Backend, Stage
 from evokernel.frozen import Frozen
 from evokernel.task import Precision
 
@@ -190,22 +190,89 @@ class BenchConfig(Frozen):
     """Seed of the secret inputs; None draws one that no candidate can know."""
 
 
-class ModelConfig(Frozen):
-    """How a model is asked. It holds names of keys, never keys."""
+class ModelChoice(Frozen):
+    """What belongs to one model: where it is, what is sent with each call, what it costs."""
 
     base_url: str | None = None
     """Address of an OpenAI-compatible server, or of a provider's; None is the provider's own."""
     api_key_env: str | None = None
     """Environment variable that holds the key; None is the provider's usual one."""
+    temperature: float | None = Field(default=None, ge=0)
+    """None leaves it to the model: many refuse any other."""
+    reasoning_effort: str | None = None
+    """`low`, `medium`, `high` or what the provider knows besides; None leaves it to the model."""
+    parameters: dict[str, JsonValue] = {}
+    """Further parameters of the provider, sent as they are, e.g. `{"top_p": 0.9}`."""
+    reply_tokens: int | None = Field(default=None, ge=1)
+    """Most tokens of a reply; None is the model's own limit."""
+    context_tokens: int | None = Field(default=None, ge=1)
+    """Tokens of prompt and reply together; None is what the model's list or server says."""
+    usd_per_million_in: float | None = Field(default=None, ge=0)
+    """Price of a million prompt tokens, US dollars; None is that of litellm's list."""
+    usd_per_million_out: float | None = Field(default=None, ge=0)
+    """Price of a million tokens of replies."""
+
+    @model_validator(mode="after")
+    def _whole_price_and_no_names_of_ours(self) -> Self:
+        if (self.usd_per_million_in is None) != (self.usd_per_million_out is None):
+            raise ValueError("a price needs both `usd_per_million_in` and `usd_per_million_out`")
+        if taken := sorted({*self.parameters} & RESERVED):
+            raise ValueError(f"the parameter `{taken[0]}` is EvoKernel's own to set")
+        return self
+
+
+RESERVED = frozenset(
+    {"model", "messages", "tools", "stream", "n", "api_key", "base_url", "api_base", "timeout"}
+    | {"max_retries", "num_retries", "max_tokens", "max_completion_tokens", "temperature"}
+    | {"reasoning_effort", "mock_response"}
+)
+"""Parameters of a call that have options of their own or would break the reading of replies."""
+
+
+class StageModel(ModelChoice):
+    """Another model for one stage; what it leaves open is as for the run's model."""
+
+    name: str
+    """`PROVIDER/NAME`, or any name with a base URL."""
+
+
+class ModelConfig(ModelChoice):
+    """How models are asked. It holds names of keys, never keys."""
+
+    draft: StageModel | None = None
+    """Who writes drafts and repairs; None is the run's model."""
+    refine: StageModel | None = None
+    """Who refines; None is the run's model."""
     timeout_s: float = Field(default=600.0, gt=0)
     """How long one reply may take, seconds."""
+    deadline_s: float = Field(default=1800.0, gt=0)
+    """How long one reply may take with all repeated calls and the waits between, seconds (ours)."""
     retries: int = Field(default=5, ge=0)
     """Calls repeated after a rate limit or a fault of the server, before the run stops
     (resumable)."""
     longest_wait_s: float = Field(default=120.0, ge=0)
     """Longest wait that a server may ask for between two calls, seconds (ours)."""
-    reply_tokens: int | None = Field(default=None, ge=1)
-    """Most tokens of a reply; None is the model's own limit."""
+    concurrency: int = Field(default=4, ge=1)
+    """Calls under way at the same time (ours)."""
+    continuations: int = Field(default=2, ge=0)
+    """Calls that complete a reply which was cut off, before it counts as cut off (ours)."""
+    followups: int = Field(default=1, ge=0)
+    """Short questions back to a reply without one candidate, before it is an attempt (ours)."""
+
+    def of(self, stage: Stage, name: str) -> tuple[str, "ModelConfig"]:
+        """The model of a stage, and how it is asked.
+
+        What a stage's model leaves open is as for the run's model `name`; its price and context
+        are its own, and so is the key where it has an address of its own.
+        """
+        chosen = self.draft if stage is Stage.DRAFT else self.refine
+        if chosen is None:
+            return name, self
+        own = {"usd_per_million_in", "usd_per_million_out", "context_tokens"}
+        own |= {"api_key_env"} if chosen.base_url else set()
+        fields = ModelChoice.model_fields
+        given = {n: getattr(chosen, n) for n in fields if n in chosen.model_fields_set or n in own}
+        return chosen.name, self.model_copy(update=given)
 
 
 class RunConfig(Frozen):
@@ -217,8 +284,11 @@ class RunConfig(Frozen):
     precision: Precision | None = None
     """Replaces the task's own; None keeps that."""
     proposer: str = "templates"
-    """`templates`, `external`, or a model as `PROVIDER/NAME` (any name with `model.base_url`)."""
+    """`templates`, `external`, or a model as `PROVIDER/NAME` (any name with `model.base_url`), or
+    `replay:FILE`."""
     model: ModelConfig = ModelConfig()
+    record: Path | None = None
+    """File that receives every call of a model, for `replay:FILE` to give the replies again."""
     runs: Path = Path("runs")
     """Folder that receives the run folder."""
     budget: Budget = Budget()

@@ -18,6 +18,8 @@ EvoKernelError                 exit code 1
     ├── RateLimited            still too many requests after every retry, or the credit is spent
     ├── PromptTooLong          the prompt does not fit, shortened as far as it goes
     ├── ContentRefused         a filter refuses the prompt
+    ├── ParameterRefused       its server refuses a parameter that cannot be left out
+    ├── RecordingEnded         a recording has no further reply
     ├── Unreachable            nobody answers at its address, or only with faults of the server
     └── ReplyTimeout           no reply within the time limit
 
@@ -99,6 +101,14 @@ class PromptTooLong(ModelError):
 
 class ContentRefused(ModelError):
     """A content filter refuses the prompt."""
+
+
+class ParameterRefused(ModelError):
+    """The model's server refuses a parameter of the call."""
+
+
+class RecordingEnded(ModelError):
+    """A recorded conversation has no further reply."""
 
 
 class Unreachable(ModelError):

@@ -18,7 +18,7 @@ from evokernel.graphs import claims, learning, niches, requests, selection, stop
 from evokernel.graphs.selection import Plan
 from evokernel.graphs.state import Services, State
 from evokernel.graphs.stop_rules import EXHAUSTED, End
-from evokernel.proposers import Exhausted
+from evokernel.proposers import BudgetSpent, Exhausted
 
 Verdict = TypeVar("Verdict", Evaluation, Evaluation | None)
 
@@ -58,6 +58,8 @@ def retrieve(state: State, runtime: Runtime[Services]) -> State:
     """Decide on the next step, and ask memory what helped before."""
     services = runtime.context
     record = services.record
+    if reason := state.get("reason"):
+        return _ending(services, End(rule="budget", reason=reason))
     if end := stop_rules.ended(record):
         return _ending(services, end)
     number = record.next_number()
@@ -102,6 +104,8 @@ def _propose(state: State, services: Services) -> State:
         record.close_in_vain(number, plan.option)
         record.event("skipped", number=number, why=plan.why)
         return {"status": SKIPPED}
+    except BudgetSpent as end:
+        return {"status": SKIPPED, "reason": str(end)}
     record.save_proposal(number, proposal)
     record.event(
         "proposed",

@@ -5,7 +5,14 @@ import re
 import pytest
 
 from evokernel.attempt import Fault
-from evokernel.proposers.llm.reply import read_claims, read_code
+from evokernel.proposers.llm.claims import read_claims
+from evokernel.proposers.llm.reply import read
+
+
+def read_code(text: str, is_cut_off: bool) -> str | Fault:
+    found = read(text, is_cut_off=is_cut_off)
+    return found.fault or found.source
+
 
 KERNEL = "import torch\n\n\nclass ModelNew(torch.nn.Module):\n    pass\n"
 OTHER = KERNEL.replace("pass", "x = 1")
@@ -66,7 +73,7 @@ FAULTS = {
     "no code": ("I cannot do that.", "no_candidate", "no code block"),
     "only C++": (block(CPP, "cpp"), "no_candidate", r"\(cpp\)"),
     "another class": (block("class Model:\n    pass\n"), "no_candidate", "`class ModelNew`"),
-    "a difference": (block("+" + KERNEL.replace("\n", "\n+"), "diff"), "no_candidate", r"\(diff\)"),
+    "a difference": (block("+" + KERNEL.replace("\n", "\n+"), "diff"), "diff", "whole file"),
 }
 
 

@@ -13,6 +13,7 @@ from evokernel.graphs.stop import Stop
 from evokernel.opgraph import CaptureFailed, OpGraph, capture
 from evokernel.optimize.environment import environment
 from evokernel.proposers import EXTERNAL, Proposer
+from evokernel.proposers.llm.book import CallBook
 from evokernel.record import Clock, Event, RunRecord
 from evokernel.task import Task
 
@@ -70,7 +71,9 @@ def created(
     task = task.in_precision(config.precision) if config.precision else task
     _require_room(config)
     say = _Voice()
-    proposer = brought.proposer or _proposer(config, say)  # a missing key, before torch is loaded
+    book = CallBook.of(config)
+    # A missing key is told before torch is loaded.
+    proposer = brought.proposer or _proposer(config, say, book)
     graph, why_not = brought.graph, ""
     if graph is None:
         graph, why_not = _captured(task, _place(config, brought.evaluator))
@@ -88,6 +91,7 @@ def created(
         say.record = record
         with kept(record, brought.stop):
             record.on_event = brought.on_event
+            book.attach(record)
             _introduce(record, task, found, why_not)
             memory = memory or _own_memory(record, stack)
         brought = replace(brought, proposer=proposer, memory=memory, graph=graph)
@@ -107,11 +111,13 @@ def reopened(record: RunRecord, brought: Brought) -> "Iterator[Services]":
         stack.callback(record.close)
         require_checkpoint(record)
         config, task = record.config, record.task()
-        proposer = brought.proposer or _proposer(config, _Voice(record))
+        book = CallBook.of(config, is_resumed=True)
+        proposer = brought.proposer or _proposer(config, _Voice(record), book)
         judge = stack.enter_context(brought.evaluator or _evaluator(task, config, _Voice(record)))
         memory = brought.memory or _shared_memory(config, stack)
         with kept(record, brought.stop):
             record.on_event = brought.on_event
+            book.attach(record)
             record.event("resumed", run=record.id, path=str(record.path), task=task.name)
             memory = memory or _own_memory(record, stack)
         brought = replace(brought, proposer=proposer, memory=memory, graph=record.graph())
@@ -223,7 +229,7 @@ def _checkup(task: Task, config: RunConfig, graph: OpGraph | None) -> "Checkup":
     return found
 
 
-def _proposer(config: RunConfig, say: Say) -> Proposer:
+def _proposer(config: RunConfig, say: Say, book: CallBook) -> Proposer:
     """Who writes candidates.
 
     Raises:
@@ -241,8 +247,7 @@ def _proposer(config: RunConfig, say: Say) -> Proposer:
         )
     from evokernel.proposers.llm import ModelProposer
 
-    needs_price = config.budget.usd is not None
-    return ModelProposer(config.proposer, config.model, say=say, needs_price=needs_price)
+    return ModelProposer(config.proposer, config.model, say=say, budget=config.budget, book=book)
 
 
 def _evaluator(task: Task, config: RunConfig, say: Say) -> Evaluator:

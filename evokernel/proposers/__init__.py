@@ -45,6 +45,10 @@ class Exhausted(Exception):
     """The proposer has nothing new to propose."""
 
 
+class BudgetSpent(Exception):
+    """The next call could take more than is left of the run's tokens or dollars; it says which."""
+
+
 class Proposer(Protocol):
     """Who writes candidates."""
 
@@ -63,5 +67,6 @@ class Proposer(Protocol):
 
         Raises:
             Exhausted: nothing new is left to propose.
+            BudgetSpent: it would cost more than is left; nothing was asked.
             ModelError: the model could not be asked; the step stays open.
         """

@@ -26,6 +26,9 @@ from evokernel.task import Task
 
 __all__ = ["Clock", "Event", "Header", "RunRecord", "SystemClock"]
 
+CALLS = "calls.jsonl"
+"""What a model was asked and replied, one call a line, as `evokernel.proposers.llm` writes it."""
+
 _LINE = json.JSONEncoder(ensure_ascii=False, allow_nan=False)
 """Made once: making one costs more than writing a line with it."""
 
@@ -108,6 +111,7 @@ class RunRecord(Steps):
         folder, header = _known(path)
         folder.lock()
         folder.drop_torn_line("events.jsonl")
+        folder.drop_torn_line(CALLS)
         record = cls(folder, header, clock or SystemClock(), is_writer=True)
         record._before = max((float(event["elapsed"]) for event in record.events()), default=0.0)
         return record
@@ -192,6 +196,20 @@ class RunRecord(Steps):
     def events(self) -> Iterator[Event]:
         """What happened so far, in order."""
         return (json.loads(line) for line in self._folder.lines("events.jsonl"))
+
+    # -- calls of a model --------------------------------------------------------------------------
+
+    def add_call(self, line: str) -> None:
+        """Append one line to `calls.jsonl`; somebody paid for it, so it survives a power cut.
+
+        Raises:
+            RecordError: when it cannot be written.
+        """
+        self._folder.append(CALLS, line, precious=True)
+
+    def calls(self) -> Iterator[str]:
+        """The lines of `calls.jsonl`, in order; none where no model was asked."""
+        return self._folder.lines(CALLS)
 
     # -- promotion and the best --------------------------------------------------------------------
 

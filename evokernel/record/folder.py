@@ -87,7 +87,7 @@ class Folder:
                 os.close(file)
             os.rename(half, path)  # noqa: PTH104
 
-    def append(self, name: str, line: str) -> None:
+    def append(self, name: str, line: str, *, precious: bool = False) -> None:
         """Add one line, visible to readers at once.
 
         Raises:
@@ -99,6 +99,8 @@ class Folder:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
                 self._growing[name] = os.open(path, flags, 0o644)
             _write_all(self._growing[name], f"{line}\n".encode("utf-8", "replace"))
+            if precious:
+                os.fsync(self._growing[name])
 
     def lines(self, name: str) -> Iterator[str]:
         """Whole lines; one that is still being written is left out."""

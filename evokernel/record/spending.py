@@ -1,6 +1,7 @@
 """Owns what a run has cost so far: tokens and dollars, with unknown prices kept apart."""
 
-from collections.abc import Iterable
+import json
+from collections.abc import Iterable, Iterator
 
 from evokernel.attempt import Usage
 from evokernel.frozen import Frozen
@@ -15,6 +16,8 @@ class Spending(Frozen):
     """Replies that were paid for."""
     tokens_in: int = 0
     tokens_out: int = 0
+    tokens_cached: int = 0
+    """Of `tokens_in`, those that the provider had kept from an earlier call."""
     usd: float = 0.0
     """US dollars of the replies whose price is known."""
     unpriced: int = 0
@@ -25,6 +28,8 @@ class Spending(Frozen):
     """Of the dearest reply."""
     longest: int = 0
     """Tokens of the reply that took most, its prompt included."""
+    longest_reply: int = 0
+    """Tokens of the longest reply."""
 
     @classmethod
     def of(cls, usages: Iterable[Usage]) -> "Spending":
@@ -40,14 +45,16 @@ class Spending(Frozen):
         if not tokens:
             return self
         return Spending(
-            calls=self.calls + 1,
+            calls=self.calls + usage.calls,
             tokens_in=self.tokens_in + usage.tokens_in,
             tokens_out=self.tokens_out + usage.tokens_out,
+            tokens_cached=self.tokens_cached + usage.tokens_cached,
             usd=self.usd + usd,
-            unpriced=self.unpriced + (usage.usd is None),
-            estimated=self.estimated + usage.is_estimated,
+            unpriced=self.unpriced + usage.calls * (usage.usd is None),
+            estimated=self.estimated + usage.calls * usage.is_estimated,
             dearest_usd=max(self.dearest_usd, usd),
             longest=max(self.longest, tokens),
+            longest_reply=max(self.longest_reply, usage.tokens_out),
         )
 
     @property
@@ -59,7 +66,8 @@ class Spending(Frozen):
         """E.g. `4 replies, 21,300 tokens in, 9,120 out, $0.1312`."""
         replies = f"{self.calls} {'reply' if self.calls == 1 else 'replies'}"
         about = "about " if self.estimated else ""
-        said = f"{replies}, {about}{self.tokens_in:,} tokens in, {self.tokens_out:,} out"
+        kept = f" ({self.tokens_cached:,} cached)" if self.tokens_cached else ""
+        said = f"{replies}, {about}{self.tokens_in:,} tokens in{kept}, {self.tokens_out:,} out"
         return f"{said}, {self._price()}"
 
     def brief(self) -> str:
@@ -81,9 +89,21 @@ def dollars(usd: float) -> str:
 
 
 def spending(record: RunRecord) -> Spending:
-    """What a run has cost, a step that is still open included."""
+    """What a run has cost, a step that is still open included.
+
+    Every call counts, also one that led to no proposal; proposals that came about without calls of
+    ours are counted by what they say themselves.
+    """
+    called = Spending.of(_called(record))
+    if called.calls:
+        return called
     usages = [attempt.proposal.usage for attempt in record.attempts()]
     number = record.next_number()
     if record.has(number, "proposal"):
         usages.append(record.proposal(number).usage)
     return Spending.of(usages)
+
+
+def _called(record: RunRecord) -> Iterator[Usage]:
+    lines = (json.loads(line) for line in record.calls())
+    return (Usage.model_validate(call["reply"]["usage"]) for call in lines if "reply" in call)

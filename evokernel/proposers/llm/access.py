@@ -23,6 +23,10 @@ _EXAMPLE = (
 )
 
 
+_MARKED = ("anthropic", "bedrock", "databricks", "openrouter", "vertex_ai")
+"""Providers that pass marks for the prompt's cache on to Anthropic's models."""
+
+
 class Access(Frozen):
     """How a model is reached; the key itself stays in the environment."""
 
@@ -52,6 +56,14 @@ class Access(Frozen):
         return self.key() or ("none" if needs_none else None)
 
     @property
+    def keeps_marked(self) -> bool:
+        """Whether its provider keeps prompts for later calls only where they are marked.
+
+        Others keep what begins alike by themselves, or not at all.
+        """
+        return "claude" in self.model.lower() and self.provider in _MARKED
+
+    @property
     def is_local(self) -> bool:
         """Whether it is a server of one's own, whose tokens cost nothing."""
         return self.provider in LOCAL
@@ -60,9 +72,13 @@ class Access(Frozen):
 def access(name: str, settings: ModelConfig) -> Access:
     """Find out how a model is reached, from its name, the settings and the environment.
 
+    `NAME@URL` is a model at an address of its own.
+
     Raises:
         ConfigError: no such provider, no key, an address that is none, or no litellm.
     """
+    name, at, url = name.partition("@http")
+    settings = settings.model_copy(update={"base_url": f"http{url}"}) if at else settings
     base_url = settings.base_url and _address(settings.base_url, "--base-url")
     provider, _, rest = name.partition("/")
     if provider not in PROVIDERS:

@@ -1,173 +1,211 @@
-"""Owns the call of a model through litellm: one retry layer, typed errors, tokens and cost."""
+"""Owns the call of a model as the run sees it: stored, within the budget, retried in one place.
 
+In this order: a reply that the book of calls holds for this step is given again, for nothing; a
+prompt that cannot fit is refused; what the call may take is held back from the budget; it is sent,
+and sent again after a rate limit, a fault of the server or a refused parameter, until its deadline;
+the reply is stored before anything is made of it.
+"""
+
+import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
 
-from evokernel.attempt import Usage
+from evokernel.attempt import Stage
 from evokernel.bench import Say, silent
-from evokernel.config import ModelConfig, library_settings
-from evokernel.errors import ConfigError
-from evokernel.frozen import Frozen
-from evokernel.proposers.llm.access import Access
-from evokernel.proposers.llm.faults import Failure, failure, unusable
-from evokernel.proposers.llm.scrubbing import without_keys
+from evokernel.config import Budget, ModelConfig
+from evokernel.errors import PromptTooLong
+from evokernel.proposers.llm.allowance import Allowance
+from evokernel.proposers.llm.book import Call, CallBook
+from evokernel.proposers.llm.endpoint import Asked, Endpoint
+from evokernel.proposers.llm.facts import ModelFacts
+from evokernel.proposers.llm.faults import Failure
+from evokernel.proposers.llm.messages import Message, Reply, Tool, digest
+from evokernel.proposers.llm.parameters import Parameters
 
 Pause = Callable[[float], None]
 """Waits so many seconds."""
 
 FIRST_WAIT_S = 2.0
 """Before the first repeated call, where the server names no time; doubled with each (ours)."""
-LETTERS_A_TOKEN = 4
-"""Where the server does not count its tokens: the usual ratio for English and code."""
+FEWEST_LETTERS = 3.0
+"""Letters a token that a prompt is estimated by before a reply has told better: code has more
+tokens than prose, and an estimate that keeps a budget must not be too small (ours)."""
+SHORT_REPLY = 512
+"""Tokens that a context must leave for the reply beside the prompt (ours)."""
+MANY_LETTERS = 8_000
+"""Letters of a prompt that small contexts do not hold (ours)."""
+UNREAD = 8.0
+"""Letters a token beyond which a server is thought to have cut the prompt unasked: no text has so
+few tokens (ours)."""
 
 
-class Reply(Frozen):
-    """What came back, and what it cost."""
-
-    text: str
-    finish: str
-    """As the server says: `stop`, `length` (cut off), `content_filter`, ..."""
-    thought: int = 0
-    """Letters of reasoning that the server sent beside the text."""
-    usage: Usage
-
-
-class Caller:
-    """Asks one model.
+class Services:
+    """What the models of a run share: their book, their budget, their places in the queue.
 
     Args:
-        access: How it is reached.
-        settings: Limits.
-        say: Told what the call is waiting for.
+        book: Where calls are stored.
+        budget: What they may cost together.
+        concurrency: Calls under way at the same time.
+        say: Told what a call is waiting for.
         pause: Waits between two calls.
     """
 
     def __init__(
         self,
-        access: Access,
-        settings: ModelConfig,
+        book: CallBook | None = None,
+        budget: Budget | None = None,
+        concurrency: int = 4,
         say: Say = silent,
         pause: Pause = time.sleep,
     ) -> None:
-        self._access = access
+        self.book = book or CallBook()
+        self.allowance = Allowance(budget or Budget(), self.book.spending)
+        self.places = threading.BoundedSemaphore(concurrency)
+        self.say = say
+        self.pause = pause
+
+
+class Calls:
+    """Asks one model.
+
+    Args:
+        endpoint: Where its replies come from.
+        settings: Limits and parameters.
+        services: What it shares with the run's other models.
+    """
+
+    def __init__(self, endpoint: Endpoint, settings: ModelConfig, services: Services) -> None:
+        self._endpoint = endpoint
         self._settings = settings
-        self._say = say
-        self._pause = pause
+        self._services = services
+        self._parameters = Parameters(settings)
+        self._tokens_a_letter = 0.0  # of the densest prompt so far; nothing before the first reply
 
-    def has_price(self) -> bool:
-        """Whether a call's cost in dollars can be told. Imports litellm (seconds)."""
-        return self._access.is_local or _price_is_listed(library(), self._access.model)
+    @property
+    def model(self) -> str:
+        """Its name."""
+        return self._endpoint.model
 
-    def ask(self, system: str, user: str) -> Reply:
-        """Get one reply; rate limits and faults of the server are waited out, within limits.
+    @property
+    def refused(self) -> tuple[str, ...]:
+        """Parameters that the server has refused and that are left out since."""
+        return tuple(self._parameters.refused)
+
+    def facts(self) -> ModelFacts:
+        """What is known of the model. Imports litellm (seconds)."""
+        return self._endpoint.facts()
+
+    def ask(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Tool] = (),
+        step: str = "",
+        stage: Stage = Stage.DRAFT,
+        reply_tokens: int | None = None,
+    ) -> Reply:
+        """Get one reply.
+
+        Args:
+            messages: The conversation so far.
+            tools: What the model may have done.
+            step: Id of the step that it is for; the same question of the same step is paid once.
+            stage: The step's stage.
+            reply_tokens: Another limit of the reply than that of the settings.
 
         Raises:
+            BudgetSpent: it could take more than is left; nothing was sent.
             ModelError: the kind that says what is wrong, with no key in its message.
         """
-        answer = self._once(system, user)
-        repeats = 0
-        while isinstance(answer, Failure) and (wait := self._wait_s(answer, repeats)) is not None:
-            self._say(f"{answer.brief}; asking {self._access.model} again in {wait:.0f} s")
-            self._pause(wait)
-            repeats += 1
-            answer = self._once(system, user)
-        if isinstance(answer, Failure):
-            times = f" It was asked {repeats + 1} times." if repeats else ""
-            raise answer.kind(f"{answer.message}{times}")
-        return answer
+        messages, book = tuple(messages), self._services.book
+        request = digest(messages, tools)
+        if known := book.recall(step, request, self.model):
+            return known.reply
+        prompt = self.estimate(messages, tools)
+        self._require_room(prompt)
+        wanted = reply_tokens or self._settings.reply_tokens
+        with (
+            self._services.places,
+            self._services.allowance.held(prompt, self.facts(), wanted) as limit,
+        ):
+            began = time.monotonic()
+            asked = Asked(messages, tuple(tools), {}, step, stage)
+            reply, tries = self._answered(asked, limit, began + self._settings.deadline_s)
+            call = Call(
+                kind="call",
+                number=0,
+                step=step,
+                stage=stage,
+                model=self.model,
+                request=request,
+                messages=messages,
+                tools=tuple(tool.name for tool in tools),
+                reply=reply,
+                seconds=round(time.monotonic() - began, 3),
+                tries=tries,
+            )
+            book.add(call, messages)
+        self._learn(messages, reply)
+        return reply
 
-    def _wait_s(self, failed: Failure, repeats: int) -> float | None:
+    def once(self, step: str, key: str, work: Callable[[], str]) -> str:
+        """What a tool answered when this step came here before, else its answer now, stored."""
+        return self._services.book.once(step, key, work)
+
+    def estimate(self, messages: Sequence[Message], tools: Sequence[Tool] = ()) -> int:
+        """Tokens of a prompt, rather too many than too few."""
+        letters = sum(m.letters for m in messages) + sum(len(t.model_dump_json()) for t in tools)
+        return int(letters * (self._tokens_a_letter or 1 / FEWEST_LETTERS)) + 1
+
+    def _require_room(self, prompt: int) -> None:
+        context = self.facts().context_tokens
+        if context is not None and prompt + SHORT_REPLY > context:
+            raise PromptTooLong(
+                f"`{self.model}`: the prompt takes about {prompt:,} tokens, but prompt and reply "
+                f"together may take {context:,}; choose a model, or start its server, with a "
+                "larger context. Nothing was sent"
+            )
+
+    def _answered(self, asked: Asked, limit: int | None, deadline: float) -> tuple[Reply, int]:
+        """Ask until there is a reply; the only place where a call is repeated."""
+        repeats = tries = 0
+        while True:
+            tries += 1
+            self._services.say(f"waiting for {self.model} to answer")
+            sent = self._parameters.sent(limit, caches=self._endpoint.keeps_marked)
+            left_s = max(0.1, deadline - time.monotonic())
+            answer = self._endpoint.send(asked._replace(parameters=sent, left_s=left_s))
+            if isinstance(answer, Reply):
+                return answer, tries
+            if remark := self._parameters.amend(answer, sent):
+                self._services.say(f"{self.model} {remark}")
+                continue
+            wait_s = self._wait_s(answer, repeats, deadline)
+            if wait_s is None:
+                times = f" It was asked {tries} times." if tries > 1 else ""
+                raise answer.kind(f"{answer.message}{times}")
+            self._services.say(f"{answer.brief}; asking {self.model} again in {wait_s:.0f} s")
+            self._services.pause(wait_s)
+            repeats += 1
+
+    def _wait_s(self, failed: Failure, repeats: int, deadline: float) -> float | None:
         """How long to wait before the next call; None where there should be none."""
         if not failed.may_pass or repeats >= self._settings.retries:
             return None
-        wait = FIRST_WAIT_S * 2**repeats if failed.wait_s is None else failed.wait_s
-        return wait if wait <= self._settings.longest_wait_s else None
+        wait_s = FIRST_WAIT_S * 2**repeats if failed.wait_s is None else failed.wait_s
+        is_in_time = time.monotonic() + wait_s < deadline
+        return wait_s if is_in_time and wait_s <= self._settings.longest_wait_s else None
 
-    def _once(self, system: str, user: str) -> "Reply | Failure":
-        self._say(f"waiting for {self._access.model} to answer")
-        litellm = library()
-        more = {"max_tokens": self._settings.reply_tokens} if self._settings.reply_tokens else {}
-        try:
-            response = litellm.completion(
-                model=self._access.model,
-                messages=[
-                    {"role": "system", "content": system},
-                    {"role": "user", "content": user},
-                ],
-                api_key=self._access.sent_key,
-                base_url=self._access.base_url,
-                timeout=self._settings.timeout_s,
-                max_retries=0,  # the SDK's own retries would multiply ours
-                num_retries=0,
-                **more,
+    def _learn(self, messages: Sequence[Message], reply: Reply) -> None:
+        """Correct the estimate by what the server counted."""
+        letters = sum(m.letters for m in messages)
+        if reply.usage.is_estimated or not letters:
+            return
+        counted = reply.usage.tokens_in / letters
+        is_first = not self._tokens_a_letter  # later ones may count only what is new
+        if is_first and counted < 1 / UNREAD and letters > MANY_LETTERS:
+            self._services.say(
+                f"{self.model} counted {reply.usage.tokens_in:,} tokens in a prompt of "
+                f"{letters:,} letters: its server may have cut the prompt; raise its context"
             )
-        except Exception as error:  # litellm's, its SDK's, and whatever they did not expect
-            return failure(error, self._access, self._settings)
-        if not response.choices:
-            return unusable("an answer without a reply in it", self._access, self._settings)
-        return self._reply(litellm, response, f"{system}{user}")
-
-    def _reply(self, litellm: Any, response: Any, prompt: str) -> Reply:
-        choice = response.choices[0]
-        text = without_keys(choice.message.content or "", self._access.secrets())
-        thought = getattr(choice.message, "reasoning_content", None) or ""
-        counted = getattr(response, "usage", None)
-        tokens_in = int(getattr(counted, "prompt_tokens", 0) or 0)
-        tokens_out = int(getattr(counted, "completion_tokens", 0) or 0)
-        is_estimated = tokens_in + tokens_out == 0
-        if is_estimated:
-            tokens_in = -(-len(prompt) // LETTERS_A_TOKEN)
-            tokens_out = -(-len(text + thought) // LETTERS_A_TOKEN)
-        usage = Usage(
-            tokens_in=tokens_in,
-            tokens_out=tokens_out,
-            usd=self._usd(litellm, response, tokens_in, tokens_out, is_estimated),
-            is_estimated=is_estimated,
-        )
-        finish = str(choice.finish_reason or "")
-        return Reply(text=text, finish=finish, thought=len(thought), usage=usage)
-
-    def _usd(
-        self, litellm: Any, response: Any, tokens_in: int, tokens_out: int, is_estimated: bool
-    ) -> float | None:
-        """What a call cost; None where no price is known."""
-        model = self._access.model
-        if self._access.is_local:
-            return 0.0
-        if not _price_is_listed(litellm, model):
-            return None
-        try:
-            if is_estimated:
-                return float(sum(litellm.cost_per_token(model, tokens_in, tokens_out)))
-            return float(litellm.completion_cost(response, model=model))
-        except Exception:  # whatever it is, the reply is paid for: keep it, its price is unknown
-            return None
-
-
-def library() -> Any:
-    """Import litellm, which takes seconds, and keep it quiet.
-
-    Raises:
-        ConfigError: it is not installed.
-    """
-    library_settings()
-    try:
-        import litellm
-    except ImportError as error:
-        raise ConfigError(
-            f"a model is asked through litellm, which cannot be imported ({error}); install it "
-            "anew with `pip install 'evokernel-agent[model]'`"
-        ) from error
-    litellm.suppress_debug_info = True  # else it prints advice among our lines
-    return litellm
-
-
-def _price_is_listed(litellm: Any, model: str) -> bool:
-    try:
-        listed = litellm.get_model_info(model)
-    except Exception:  # the kind differs between providers: whatever it is, there is no price
-        return False
-    # What it returns has 0 where the list names no price; the entry itself does not.
-    entry = litellm.model_cost.get(listed.get("key"), {})
-    return any(entry.get(name) is not None for name in ("input_cost_per_token", "tiered_pricing"))
+        self._tokens_a_letter = max(self._tokens_a_letter, counted)

@@ -1,6 +1,7 @@
 """Owns what went wrong with a call: from litellm's exceptions to errors of ours, free of keys."""
 
 import re
+import time
 from typing import NamedTuple
 
 from evokernel.config import ModelConfig
@@ -9,6 +10,7 @@ from evokernel.errors import (
     KeyRefused,
     ModelError,
     NoSuchModel,
+    ParameterRefused,
     PromptTooLong,
     RateLimited,
     ReplyTimeout,
@@ -17,6 +19,7 @@ from evokernel.errors import (
 from evokernel.frozen import Frozen
 from evokernel.proposers.llm.access import Access
 from evokernel.proposers.llm.scrubbing import scrubbed
+from evokernel.proposers.llm.waiting import Now, asked_wait_s
 
 LONGEST = 300
 """Letters of a server's own words that a message quotes (ours)."""
@@ -34,13 +37,26 @@ class Failure(Frozen):
     """Whether the same call may succeed a little later."""
     wait_s: float | None = None
     """How long the server asks to wait; None where it does not say."""
+    said: str = ""
+    """The server's own words, in one line."""
+    parameter: str = ""
+    """The parameter that it names beside them."""
 
 
-def failure(error: Exception, access: Access, settings: ModelConfig) -> Failure:
+def failure(
+    error: Exception, access: Access, settings: ModelConfig, now: Now = time.time
+) -> Failure:
     """Say what an exception of litellm means."""
     meaning = next((m for m in _MEANINGS if m.fits(error)), _UNKNOWN)
     key = f"`{access.key_env}`" if access.key_env else "nowhere: the environment has none"
-    return _told(meaning, _said(error, access), access, key, settings, _asked_wait(error))
+    said, wait_s = _said(error, access), asked_wait_s(error, now)
+    told = _told(meaning, said, access, key, settings, wait_s)
+    return told.model_copy(update={"parameter": _parameter(error)})
+
+
+def too_slow(access: Access, settings: ModelConfig) -> Failure:
+    """No reply came within the time limit, whatever the libraries below still wait for."""
+    return _told(_SLOW, "", access, "", settings, None)
 
 
 def unusable(what: str, access: Access, settings: ModelConfig) -> Failure:
@@ -65,6 +81,7 @@ def _told(
         message=f"`{access.model}`{place}: {meaning.brief}{quoted}. {advice}.",
         may_pass=meaning.may_pass,
         wait_s=wait_s,
+        said=said,
     )
 
 
@@ -95,19 +112,27 @@ _FAULTY = _Meaning(
     Unreachable,
     "the server cannot be reached, or answers with faults of its own",
     f"Check its address, that it runs, and the network; {_GO_ON}",
-    statuses=(500, 502, 503, 529),
+    statuses=(409, 425, 500, 502, 503, 504, 520, 522, 524, 529),
     classes=("APIConnectionError", "InternalServerError", "ServiceUnavailableError"),
     may_pass=True,
+)
+_SLOW = _Meaning(
+    ReplyTimeout,
+    "no reply within the time limit",
+    "The limit here is {timeout} seconds (`--timeout`); the server's own may be shorter",
+    statuses=(408,),
+    classes=("Timeout", "APITimeoutError"),
 )
 _UNKNOWN = _Meaning(ModelError, "the call failed", f"Once the reason is gone, {_GO_ON}")
 _MEANINGS = (
     # A special kind stands before the general one that it is derived from.
     _Meaning(
-        ReplyTimeout,
-        "no reply within the time limit",
-        "The limit here is {timeout} seconds (`--timeout`); the server's own may be shorter",
-        classes=("Timeout", "APITimeoutError"),
+        ParameterRefused,
+        "a parameter is refused",
+        "Take it out of the settings of the model",
+        classes=("UnsupportedParamsError",),
     ),
+    _SLOW,
     _Meaning(RateLimited, "payment is required", f"Fill up the account; {_GO_ON}", (402,)),
     _Meaning(
         RateLimited,
@@ -131,12 +156,32 @@ _MEANINGS = (
         r"|too many (?:input )?tokens|exceeds?.{0,40}context|reduce the length",
     ),
     _Meaning(
+        ParameterRefused,
+        "a parameter is refused",
+        "Take it out of the settings of the model",
+        statuses=_REFUSALS,
+        words=r"unsupported.{0,12}(?:parameter|value|param)|unrecogni[sz]ed.{0,20}(?:argument|param"
+        r"|request)|extra inputs are not permitted|(?:does not|doesn't|not) support"
+        r"|unknown (?:parameter|name|field)|invalid.{0,9}param|not permitted|extra_forbidden"
+        r"|unexpected keyword|may only be set|must be (?:less|at most|greater|one of|between)"
+        r"|(?:is|are) too large|less than or equal|is deprecated",
+    ),
+    _Meaning(
         ContentRefused,
         "a content filter refused the prompt",
         f"Rephrase the comments of the task; {_GO_ON}",
         statuses=_REFUSALS,
         classes=("ContentPolicyViolationError",),
         words=r"content.?(?:policy|filter|management)|safety|policy.?violation",
+    ),
+    _Meaning(
+        KeyRefused,
+        "no key was found",
+        "Set the variable that the provider wants, or name one with `--api-key-env`",
+        statuses=(400, 401, 500),
+        classes=("APIConnectionError",),
+        words=r"api_key client option must be set|missing.{0,20}(?:api.?key|credentials)"
+        r"|no api.?key|could not resolve authentication|unable to locate credentials",
     ),
     _Meaning(
         KeyRefused,
@@ -180,12 +225,12 @@ def _said(error: Exception, access: Access) -> str:
     return text if len(text) <= LONGEST else f"{text[:LONGEST]}..."
 
 
+def _parameter(error: Exception) -> str:
+    """`error.param` of OpenAI's protocol."""
+    body = getattr(error, "body", None)
+    inner = body.get("error", body) if isinstance(body, dict) else {}
+    named = inner.get("param") if isinstance(inner, dict) else None
+    return str(named or getattr(error, "param", None) or "")
+
+
 _FRAME = re.compile(r"(?:litellm\.)?\w+(?:Error|Exception|Timeout)\s*[:-]\s*(?:\w+Exception - )?")
-
-
-def _asked_wait(error: Exception) -> float | None:
-    headers = getattr(getattr(error, "response", None), "headers", None) or {}
-    try:
-        return max(0.0, float(headers.get("retry-after", "")))
-    except ValueError:  # absent, or a date
-        return None
