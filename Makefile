@@ -37,7 +37,7 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "EvoKernel needs Python 3.11 or newer: make PYTHON=python3.11 ...")'
 	@echo "Installing into $(VENV): a few minutes the first time, most of it torch ..."
 	@$(PYTHON) -m venv $(VENV)
-	@$(IN_VENV) -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev,model]'
+	@$(IN_VENV) -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev,model,mcp,train]'
 	@touch $@
 	@echo "Installed."
 

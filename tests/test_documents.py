@@ -60,6 +60,9 @@ def test_links_lead_somewhere(page):
     assert missing == []
 
 
+GROUPS = {"memory", "task", "serve", "env"}
+
+
 @cache
 def help_of(*command: str) -> str:
     with redirect_stdout(io.StringIO()) as printed:
@@ -74,7 +77,8 @@ def test_commands_and_options_exist(page):
         if name not in COMMANDS:
             assert not line.startswith(("run", "memory", "task")), f"evokernel {line}"
             continue
-        group = rest[:1] if name in {"memory", "task"} and rest and rest[0].isalpha() else []
+        is_group = name in GROUPS and rest and rest[0].isalpha()
+        group = rest[:1] if is_group else []
         text = help_of(name, *group)
         for option in re.findall(r"--[a-z][a-z-]*", line):
             assert f" {option} " in text, f"evokernel {line}"

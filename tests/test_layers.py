@@ -22,8 +22,8 @@ ROWS = (
     ("proposers",),
     ("graphs",),
     ("testing",),
-    ("export", "optimize"),
-    ("doctor", "study", "report", "selftest", "serve", "verify"),
+    ("export", "external", "optimize"),
+    ("doctor", "study", "report", "selftest", "serve", "training", "verify"),
     ("cli",),
     ("__main__",),
 )
@@ -36,6 +36,8 @@ HOMES = {
     "langgraph": ("graphs",),
     "litellm": ("proposers.llm",),
     "matplotlib": ("report",),
+    "mcp": ("serve.server",),
+    "pyarrow": ("training.parquet",),
     "sqlalchemy": ("memory",),
     "torch": (
         "bench",
@@ -55,6 +57,7 @@ ON_LOAD = {
     ("torch", "export"),
     ("torch", "tasks"),
     ("langgraph", "graphs"),
+    ("mcp", "serve"),
     ("sqlalchemy", "memory"),
 }
 """Parts, imported lazily themselves, whose modules may import the heavy package at their top."""

@@ -21,6 +21,8 @@ COMMANDS = {
     "report": ("report:report", "Write a report of a run, with plots."),
     "memory": ("memory:app", "Look at what was learned, and keep it in order."),
     "task": ("task:app", "List the built-in tasks, or look at one."),
+    "env": ("env:app", "Train models: a step environment, and trajectories as data."),
+    "serve": ("serve:app", "Serve other programs, such as coding agents (MCP)."),
     "selftest": ("selftest:selftest", "Are cheats caught here, and honest kernels believed?"),
     "doctor": ("doctor:doctor", "Look at what a run needs, and say what is missing."),
 }
