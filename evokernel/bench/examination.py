@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
