@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from typing import Any, Literal
 
@@ -98,15 +98,17 @@ class Summary(Frozen):
         return not self.failed and self.number(*GOOD) > 0
 
 
-def local(task: Task, config: BenchConfig, backend: Backend) -> Evaluator:
-    """The real evaluator.
+@contextmanager
+def local() -> Iterator[Open]:
+    """Real evaluators, which share their warm servers.
 
-    Raises:
-        UsageError: What the language needs is not here.
+    What is yielded raises `UsageError` where what the language needs is not here.
     """
     from evokernel.bench.evaluator import LocalEvaluator
+    from evokernel.bench.servers import WarmServers
 
-    return LocalEvaluator(task, config, backend)
+    with WarmServers() as servers:
+        yield lambda task, config, backend: LocalEvaluator(task, config, backend, servers=servers)
 
 
 def chosen(names: Sequence[str] = (), quick: bool = False) -> tuple[Exhibit, ...]:
@@ -114,23 +116,27 @@ def chosen(names: Sequence[str] = (), quick: bool = False) -> tuple[Exhibit, ...
 
     Args:
         names: Names, codes, kinds or backends; none of them is all.
-        quick: Every mechanism once, one that no text rule sees where there is one, on few tasks;
-            and an honest candidate for each of these.
+        quick: Of every mechanism those that are marked, else one that no text rule sees where
+            there is one, on few tasks; and an honest candidate for each of these.
     """
     found = [e for e in exhibits() if not names or set(e.labels) & set(names)]
     if not quick:
         return tuple(found)
     often = Counter(exhibit.task for exhibit in exhibits())
-    found.sort(key=lambda e: (e.needs_gpu, e.in_text, -often[e.task]))  # stable
-    codes: dict[str, Exhibit] = {}
-    for exhibit in (e for e in found if e.code):
-        codes.setdefault(exhibit.code, exhibit)
-    tasks = {exhibit.task for exhibit in codes.values()}
-    honest: dict[str, Exhibit] = {}
-    for exhibit in (e for e in found if not e.code and not e.needs_gpu):
-        if exhibit.task in tasks or not codes:
-            honest.setdefault(exhibit.task, exhibit)
-    return (*(codes[code] for code in sorted(codes)), *honest.values())
+    found.sort(key=lambda e: (e.needs_gpu, not e.quick, e.in_text, -often[e.task]))  # stable
+    codes = _few([e for e in found if e.code], "code")
+    tasks = {exhibit.task for exhibit in codes}
+    honest = [e for e in found if not e.code and not e.needs_gpu]
+    return (*codes, *_few([e for e in honest if e.task in tasks or not codes], "task"))
+
+
+def _few(found: Sequence[Exhibit], field: Literal["code", "task"]) -> tuple[Exhibit, ...]:
+    """The first with each value of a field, and all that are marked."""
+    first: dict[str, Exhibit] = {}
+    for exhibit in found:
+        first.setdefault(getattr(exhibit, field), exhibit)
+    kept = (e for e in found if e.quick or first[getattr(e, field)] is e)
+    return tuple(sorted(kept, key=lambda e: getattr(e, field)))
 
 
 def builder(config: BenchConfig) -> Build:
@@ -143,7 +149,7 @@ def builder(config: BenchConfig) -> Build:
 def judge(
     wanted: Iterable[Exhibit],
     config: BenchConfig,
-    open_evaluator: Open = local,
+    open_evaluator: Open | None = None,
     build: Build | None = None,
 ) -> Iterator[Finding]:
     """Judge exhibits, each as soon as it is known.
@@ -153,14 +159,21 @@ def judge(
     Args:
         wanted: What to judge.
         config: How; the policy is each exhibit's own.
-        open_evaluator: Makes an evaluator for a task.
+        open_evaluator: Makes an evaluator for a task; None makes real ones.
         build: Builds a task's kernels side by side, while its evaluator gets ready; None leaves
             each to the judgement.
 
     Raises:
         EvoKernelError: The machine's set-up is broken.
     """
-    ordered = sorted(wanted, key=_place)  # stable
+    with ExitStack() as stack:
+        opened = open_evaluator or stack.enter_context(local())
+        yield from _judged_by(opened, sorted(wanted, key=_place), config, build)  # stable
+
+
+def _judged_by(
+    open_evaluator: Open, ordered: Sequence[Exhibit], config: BenchConfig, build: Build | None
+) -> Iterator[Finding]:
     for _, group in groupby(ordered, key=_place):
         members = list(group)
         first = members[0]

@@ -3,10 +3,15 @@
 import gc
 import os
 import signal
+from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from evokernel.bench.servers import WarmServers
 
 QUIET = {
     "ANONYMIZED_TELEMETRY": "False",  # chromadb
@@ -79,6 +84,15 @@ def warm_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "warm-cache"
     folder.mkdir(exist_ok=True)
     return folder
+
+
+@pytest.fixture(scope="session")
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator["WarmServers"]:
+    """Warm servers for all pools whose start is not the subject: each imports torch for seconds."""
+    from evokernel.bench.servers import WarmServers
+
+    with WarmServers(tmp_path_factory.mktemp("servers")) as started:
+        yield started
 
 
 @pytest.fixture

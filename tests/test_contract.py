@@ -25,6 +25,7 @@ from evokernel.bench.mappings import code_of, owner_of
 from evokernel.bench.messages import WorkerSpec
 from evokernel.bench.pool import WorkerPool
 from evokernel.bench.sampling import Samples, sample
+from evokernel.bench.servers import WarmServers
 from evokernel.bench.symbols import in_words, names_of
 from evokernel.compilers import elf
 from evokernel.compilers.elf import BadLibrary
@@ -240,7 +241,9 @@ IDLE = {
 
 
 @pytest.fixture(scope="module")
-def own(tmp_path_factory: pytest.TempPathFactory, warm_cache: Path) -> Iterator[LocalEvaluator]:
+def own(
+    tmp_path_factory: pytest.TempPathFactory, warm_cache: Path, servers: WarmServers
+) -> Iterator[LocalEvaluator]:
     path = tmp_path_factory.mktemp("task") / "product.py"
     path.write_text(TASK)
     config = BenchConfig(
@@ -250,7 +253,7 @@ def own(tmp_path_factory: pytest.TempPathFactory, warm_cache: Path) -> Iterator[
         cache=warm_cache,
         compile_s=60,
     )
-    with LocalEvaluator(Task.load(path), config) as opened:
+    with LocalEvaluator(Task.load(path), config, servers=servers) as opened:
         yield opened
 
 
@@ -591,10 +594,10 @@ class ModelNew(torch.nn.Module):
 
 
 @is_sampled
-def test_a_long_call_is_sampled_from_end_to_end(tmp_path):
+def test_a_long_call_is_sampled_from_end_to_end(tmp_path, servers):
     """Its ring has room for a fraction of a second at the usual rate."""
     spec = WorkerSpec(role="candidate", source=SPINS, run_s=20)
-    with WorkerPool(cache=tmp_path / "cache", base=tmp_path) as pool:
+    with WorkerPool(cache=tmp_path / "cache", servers=servers) as pool:
         worker = pool.fork(spec, lambda kernel: pytest.fail("nothing to build"))
         worker.load([], {}, seed=7)
         worker.put("x", [torch.ones(4)], output_bytes=[16])

@@ -517,14 +517,15 @@ class ModelNew(torch.nn.Module):
 """
 
 
-def test_what_only_other_weights_or_later_calls_show(warm):
+def test_what_only_other_weights_or_later_calls_show(warm, servers):
     config = BenchConfig(measurement="quick", baselines=(), contract="library_allowed")
     bodies = {
         "return self.norm(x)": (Status.PASSED, ""),
         "return torch.nn.functional.layer_norm(x, (96,))": (Status.WRONG_VALUES, "`weights`"),
         "return self.made.copy_(self.norm(x))": (Status.WRONG_VALUES, "an earlier one"),
     }
-    with LocalEvaluator(Task.from_source(NORM, "norm"), config) as evaluator:
+    task = Task.from_source(NORM, "norm")
+    with LocalEvaluator(task, config, servers=servers) as evaluator:
         for body, (status, words) in bodies.items():
             candidate = Candidate(source=MUTE.format(body=body), backend="cpp")
             found = evaluator.verify(candidate)

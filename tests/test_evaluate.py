@@ -13,6 +13,7 @@ from evokernel.attempt import Candidate
 from evokernel.bench import Claim
 from evokernel.bench.evaluator import LocalEvaluator
 from evokernel.bench.gpu import choice
+from evokernel.bench.servers import WarmServers
 from evokernel.cli import main
 from evokernel.config import BenchConfig
 from evokernel.errors import DeviceMissing, TaskError
@@ -215,8 +216,8 @@ def config(warm_cache: Path) -> BenchConfig:
 
 
 @pytest.fixture(scope="module")
-def evaluator(task: Task, config: BenchConfig) -> Iterator[LocalEvaluator]:
-    with LocalEvaluator(task, config) as opened:
+def evaluator(task: Task, config: BenchConfig, servers: WarmServers) -> Iterator[LocalEvaluator]:
+    with LocalEvaluator(task, config, servers=servers) as opened:
         yield opened
 
 
@@ -328,10 +329,11 @@ def test_promotion_goes_on_without_the_kernel_that_breaks_a_round(evaluator):
 
 
 @pytest.fixture(scope="module")
-def strict(task: Task, config: BenchConfig) -> Iterator[LocalEvaluator]:
+def strict(task: Task, config: BenchConfig, servers: WarmServers) -> Iterator[LocalEvaluator]:
     """Own kernels only, and little patience."""
     changes = {"contract": "own_kernels_only", "compile_s": 3.0, "run_s": 4.0}
-    with LocalEvaluator(task, config.model_copy(update=changes)) as opened:
+    strict = config.model_copy(update=changes)
+    with LocalEvaluator(task, strict, servers=servers) as opened:
         yield opened
 
 
@@ -365,10 +367,10 @@ def test_limits_of_time(strict):
 FLAGS = ("-fconstexpr-ops-limit=2000000000", "-fconstexpr-loop-limit=2000000000")
 
 
-def test_a_busy_machine_is_a_status_not_a_number(task, config):
+def test_a_busy_machine_is_a_status_not_a_number(task, config, servers):
     """As many busy loops as cores, twice: nothing can be measured, and nothing is claimed."""
     standard = config.model_copy(update={"measurement": "standard", "quiet_s": 0.2})
-    with LocalEvaluator(task, standard) as evaluator:
+    with LocalEvaluator(task, standard, servers=servers) as evaluator:
         evaluator.facts()  # what the machine need not be busy for
         loops = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4)]
         try:
@@ -390,13 +392,14 @@ def test_a_backend_whose_device_is_not_here_is_refused(task, config):
         LocalEvaluator(task, config, backend="cuda")
 
 
-def test_a_reference_that_raises_is_the_tasks_fault(config):
+def test_a_reference_that_raises_is_the_tasks_fault(config, servers):
     broken = Task.from_source(TASK.replace("self.scale * x", "self.absent * x"), "broken")
-    with LocalEvaluator(broken, config) as evaluator, pytest.raises(TaskError, match="absent"):
+    opened = LocalEvaluator(broken, config, servers=servers)
+    with opened as evaluator, pytest.raises(TaskError, match="absent"):
         evaluator.baselines()
 
 
-def test_several_workloads_and_nested_outputs(config):
+def test_several_workloads_and_nested_outputs(config, servers):
     source = """
 import torch
 from torch import nn
@@ -418,7 +421,7 @@ def get_workloads():
     nested = Task.from_source(source, "nested")
     right = source.replace("Model(", "ModelNew(")
     fixed = right.replace("x ** power", "x * x")
-    with LocalEvaluator(nested, config) as evaluator:
+    with LocalEvaluator(nested, config, servers=servers) as evaluator:
         good = evaluator.verify(Candidate(source=right, backend="cpp"))
         assert good.status is Status.PASSED, good.reason
         assert good.correctness is not None
@@ -429,7 +432,7 @@ def get_workloads():
 
 
 @pytest.mark.parametrize("options", [{"precision": "bf16", "mode": "eval"}, {"mode": "train"}])
-def test_precision_and_mode_are_the_tasks(config, options):
+def test_precision_and_mode_are_the_tasks(config, servers, options):
     source = f"""
 import torch
 from torch import nn
@@ -451,7 +454,8 @@ def get_inputs():
 """
     right = source.replace("Model(", "ModelNew(")
     other = right.replace("self.norm(x)", "1.5 * self.norm(x)")
-    with LocalEvaluator(Task.from_source(source, "batch_norm"), config) as evaluator:
+    task = Task.from_source(source, "batch_norm")
+    with LocalEvaluator(task, config, servers=servers) as evaluator:
         good = evaluator.verify(Candidate(source=right, backend="cpp"))
         assert good.status is Status.PASSED, good.reason
         bad = evaluator.verify(Candidate(source=other, backend="cpp"))

@@ -11,6 +11,7 @@ import torch
 
 from evokernel.bench.messages import Fault, Faulted, WorkerSpec
 from evokernel.bench.pool import Worker, WorkerPool
+from evokernel.bench.servers import WarmServers
 from evokernel.evaluation import Status
 
 X = torch.arange(12, dtype=torch.float32)
@@ -140,9 +141,8 @@ FORGERIES = {
 
 
 @pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerPool]:
-    cache, base = tmp_path_factory.mktemp("cache"), tmp_path_factory.mktemp("base")
-    with WorkerPool(cache=cache, base=base) as opened:
+def pool(tmp_path_factory: pytest.TempPathFactory, servers: WarmServers) -> Iterator[WorkerPool]:
+    with WorkerPool(cache=tmp_path_factory.mktemp("cache"), servers=servers) as opened:
         yield opened
 
 

@@ -9,6 +9,7 @@ import pytest
 
 from evokernel.attempt import Candidate, source_of
 from evokernel.bench.evaluator import LocalEvaluator
+from evokernel.bench.servers import WarmServers
 from evokernel.config import BenchConfig
 from evokernel.errors import CompilerMissing, TaskError
 from evokernel.evaluation import Evaluation, Status
@@ -179,15 +180,17 @@ def config(warm_cache: Path) -> BenchConfig:
 
 
 @pytest.fixture(scope="module")
-def evaluator(config: BenchConfig) -> Iterator[LocalEvaluator]:
-    with LocalEvaluator(Task.from_source(TASK, "double_relu"), config) as opened:
+def evaluator(config: BenchConfig, servers: WarmServers) -> Iterator[LocalEvaluator]:
+    task = Task.from_source(TASK, "double_relu")
+    with LocalEvaluator(task, config, servers=servers) as opened:
         yield opened
 
 
 @pytest.fixture(scope="module")
-def strict(config: BenchConfig) -> Iterator[LocalEvaluator]:
+def strict(config: BenchConfig, servers: WarmServers) -> Iterator[LocalEvaluator]:
     own = config.model_copy(update={"contract": "own_kernels_only"})
-    with LocalEvaluator(Task.from_source(TASK, "double_relu"), own) as opened:
+    task = Task.from_source(TASK, "double_relu")
+    with LocalEvaluator(task, own, servers=servers) as opened:
         yield opened
 
 
@@ -254,10 +257,11 @@ def test_what_is_no_text_is_said(tmp_path, data):
         source_of(tmp_path / "answer.py")
 
 
-def test_what_is_not_the_candidates_doing_is_an_error(config, monkeypatch, tmp_path):
+def test_what_is_not_the_candidates_doing_is_an_error(config, servers, monkeypatch, tmp_path):
     broken = Task.from_source(TASK.replace("torch.relu", "torch.absent"), "broken")
     candidate = Candidate(source=PLAIN, backend="cpp")
-    with LocalEvaluator(broken, config) as evaluator, pytest.raises(TaskError, match="absent"):
+    opened = LocalEvaluator(broken, config, servers=servers)
+    with opened as evaluator, pytest.raises(TaskError, match="absent"):
         evaluator.verify(candidate)
     monkeypatch.setenv("CXX", str(tmp_path / "no-compiler"))
     with (

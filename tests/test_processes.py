@@ -26,6 +26,7 @@ from evokernel.bench.messages import (
     WorkerSpec,
 )
 from evokernel.bench.pool import Worker, WorkerPool
+from evokernel.bench.servers import WarmServers
 from evokernel.bench.tensors import pack, vary
 from evokernel.compilers import Artefact, BuildFailure, KernelSource
 from evokernel.compilers.cpp import CppCompiler
@@ -604,6 +605,47 @@ def test_a_failed_build_is_reported_by_the_parent_whatever_the_candidate_says(
     fault = fault_of(place, source)
     assert fault.status is Status.COMPILE_ERROR
     assert fault.diagnostics[0].file == "kernel_0.cpp"
+
+
+def test_threads_that_end_while_they_are_counted_are_nobodys_fault(place: Place) -> None:
+    """Some of 30 looks at them meet one that is just ending."""
+    churn = """
+        def churn():
+            while True:
+                started = [threading.Thread(target=int) for _ in range(8)]
+                for thread in started:
+                    thread.start()
+                for thread in started:
+                    thread.join()
+        threading.Thread(target=churn, daemon=True).start()
+        """
+    with place.fork(module(GOOD, top=churn)) as worker:
+        worker.load([], {}, seed=7)
+        worker.put("x", [X], output_bytes=[48])
+        for _ in range(30):
+            assert torch.equal(worker.run("x").outputs, 2 * X + 1)
+
+
+def test_a_pool_leaves_the_servers_of_others_alone(tmp_path: Path) -> None:
+    secrets = [tmp_path / name for name in ("one.py", "other.py")]
+    for secret in secrets:
+        secret.write_text("the reference")
+    reads = f"        return [os.access(p, os.R_OK) for p in {list(map(str, secrets))!r}]"
+    spec = WorkerSpec(role="candidate", source=module(reads).replace("self, x", "self"))
+    pids: set[int] = set()
+    with WarmServers(tmp_path) as servers:
+        for hidden in secrets:
+            with WorkerPool(tmp_path, hidden=(hidden,), path=(tmp_path,), servers=servers) as pool:
+                worker = pool.fork(spec, lambda kernel: pytest.fail("nothing to build"))
+                worker.load([], {}, seed=7)
+                worker.put("x", [])
+                assert worker.run("x").outputs == [path != hidden for path in secrets]
+                pids |= {*pool.server_pids}
+            assert not worker.is_alive
+        assert len(pids) == 1
+        assert Path(f"/proc/{min(pids)}").exists()
+    assert not Path(f"/proc/{min(pids)}").exists()
+    assert list(tmp_path.rglob("worker-*")) == []
 
 
 def test_a_compiled_baseline_runs_the_same_way(place: Place) -> None:

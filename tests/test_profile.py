@@ -33,7 +33,7 @@ together = pytest.mark.skipif(CPUS < 2, reason="needs two threads that run at th
 
 
 @pytest.fixture(scope="module")
-def profile(warm_cache) -> Iterator[Callable[..., Profile]]:
+def profile(warm_cache, servers) -> Iterator[Callable[..., Profile]]:
     """A function that evaluates and profiles a planted kernel, until it shows what is expected.
 
     A busy machine may hide that, or spoil the time; a quiet one has no excuse.
@@ -47,7 +47,7 @@ def profile(warm_cache) -> Iterator[Callable[..., Profile]]:
         source, candidate = PLANTED[name]
         if source not in evaluators:
             task = Task.from_source(source, name)
-            evaluators[source] = LocalEvaluator(task, config).__enter__()
+            evaluators[source] = LocalEvaluator(task, config, servers=servers).__enter__()
         evaluator = evaluators[source]
         verdict = evaluator.verify(candidate)
         digest = evaluator.profile(candidate, verdict).profile

@@ -84,14 +84,24 @@ def test_every_code_has_its_line_in_the_documents(letter, last):
         assert f"\n| {letter}{number} |" in HACKS
 
 
-def test_quick_takes_every_mechanism_once():
+def test_quick_takes_every_mechanism_and_every_way_of_catching():
     quick = chosen(quick=True)
     codes = Counter(exhibit.code for exhibit in quick if exhibit.code)
     assert set(codes) == {exhibit.code for exhibit in CHEATS}
-    assert set(codes.values()) == {1}
+    marked = Counter(exhibit.code for exhibit in CHEATS if exhibit.quick)
+    assert codes == {code: marked[code] or 1 for code in codes}
+    first = {exhibit.expected[0] for exhibit in CHEATS if not exhibit.needs_gpu}
+    assert {exhibit.expected[0] for exhibit in quick if exhibit.code} >= first
     honest = [exhibit.task for exhibit in quick if exhibit.kind == "honest"]
     assert sorted(honest) == sorted({e.task for e in quick if e.code and not e.needs_gpu})
     assert len(honest) >= 4
+
+
+def test_quick_keeps_to_what_was_named():
+    assert [exhibit.name for exhibit in chosen(["memo-on-the-device", "zeros"], quick=True)] == [
+        "memo-on-the-device",
+        "zeros",
+    ]
 
 
 def test_names_and_codes_choose():

@@ -15,6 +15,7 @@ from evokernel.bench.oracle import Oracle
 from evokernel.bench.pace import Pace
 from evokernel.bench.pool import Worker, WorkerPool
 from evokernel.bench.series import CANDIDATE, IDLE, Block, Series
+from evokernel.bench.servers import WarmServers
 from evokernel.bench.stage import Stage
 from evokernel.bench.wallclock import ClockCheck, allowed, excess_cores, extra, lower_bound
 from evokernel.compilers.cpp import CppCompiler
@@ -71,8 +72,8 @@ def oracle() -> Iterator[Oracle]:
 
 
 @pytest.fixture(scope="module")
-def pool(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerPool]:
-    with WorkerPool(tmp_path_factory.mktemp("cache")) as opened:
+def pool(tmp_path_factory: pytest.TempPathFactory, servers: WarmServers) -> Iterator[WorkerPool]:
+    with WorkerPool(tmp_path_factory.mktemp("cache"), servers=servers) as opened:
         yield opened
 
 

@@ -216,8 +216,8 @@ def said() -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def evaluator(task, config, said) -> Iterator[LocalEvaluator]:
-    with LocalEvaluator(task, config, say=said.append) as ready:
+def evaluator(task, config, said, servers) -> Iterator[LocalEvaluator]:
+    with LocalEvaluator(task, config, say=said.append, servers=servers) as ready:
         yield ready
 
 
@@ -261,9 +261,9 @@ def test_what_is_frozen_is_not_searched(evaluator, tuning):
     assert evaluator.tune(Candidate(source=tuning.frozen, backend="cpp")) is None
 
 
-def test_without_tries_there_is_no_search(task, config):
+def test_without_tries_there_is_no_search(task, config, servers):
     none = config.model_copy(update={"tune": TuneConfig(tries=0)})
-    with LocalEvaluator(task, none) as evaluator:
+    with LocalEvaluator(task, none, servers=servers) as evaluator:
         assert evaluator.tune(Candidate(source=KERNEL, backend="cpp")) is None
 
 

@@ -25,10 +25,10 @@ def children(pid: int) -> list[int]:
     if not Path("/proc/thread-self/children").exists():  # an optional part of the kernel
         return _children_by_scan(pid)
     try:
-        files = [thread / "children" for thread in Path(f"/proc/{pid}/task").iterdir()]
-        return [int(name) for file in files for name in file.read_text().split()]
+        threads = list(Path(f"/proc/{pid}/task").iterdir())
     except OSError:  # it ended meanwhile
         return []
+    return [child for thread in threads for child in _children_of(thread)]
 
 
 def sweep(spared: Set[int] = frozenset(), timeout_s: float = 5.0) -> set[int]:
@@ -91,6 +91,13 @@ def collect() -> list[tuple[int, int]]:
         if pid == 0:
             return dead
         dead.append((pid, status))
+
+
+def _children_of(thread: Path) -> list[int]:
+    try:
+        return [int(name) for name in (thread / "children").read_text().split()]
+    except OSError:  # it ended meanwhile; what the others have is still there
+        return []
 
 
 def _kill(pid: int) -> None:

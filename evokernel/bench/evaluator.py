@@ -33,6 +33,7 @@ from evokernel.bench.opponents import Opponents
 from evokernel.bench.pool import Worker
 from evokernel.bench.provenance import Subject
 from evokernel.bench.race import race
+from evokernel.bench.servers import WarmServers
 from evokernel.bench.session import Session
 from evokernel.bench.tally import Tally
 from evokernel.bench.trials import REPEATS, Failure, Trials
@@ -57,19 +58,26 @@ class LocalEvaluator:
         config: How they are judged.
         backend: The language of their kernels.
         say: Told in a few words what begins now.
+        servers: Warm servers that it shares with other evaluators; None has its own.
 
     Raises:
         DeviceMissing: The backend needs a GPU, and none can be used.
     """
 
     def __init__(
-        self, task: Task, config: BenchConfig, backend: Backend = "cpp", say: Say = silent
+        self,
+        task: Task,
+        config: BenchConfig,
+        backend: Backend = "cpp",
+        say: Say = silent,
+        servers: WarmServers | None = None,
     ) -> None:
         choice.require(backend)
         self.backend: Backend = backend
         self.task = task
         self.config = config
         self._say = say
+        self._servers = servers
         self._session: Session | None = None
         self._opponents: Opponents | None = None
         self._waiting: dict[str, tuple[Worker, Loaded, float]] = {}
@@ -204,7 +212,7 @@ class LocalEvaluator:
     def _ready(self) -> tuple[Session, Opponents]:
         """The session, begun at the first need."""
         if self._session is None or self._opponents is None:
-            self._session = Session(self.task, self.config, self._say, self.backend)
+            self._session = Session(self.task, self.config, self._say, self.backend, self._servers)
             self._opponents = Opponents(self._session)
         return self._session, self._opponents
 

@@ -22,8 +22,9 @@ from evokernel.bench.logs import OutputLog
 from evokernel.bench.messages import Faulted, Role, WorkerSpec
 from evokernel.bench.process import Process
 from evokernel.bench.sandbox import Cell
-from evokernel.bench.scratch import Quarters, Scratch
-from evokernel.bench.warm import ServerRefused, WarmServer
+from evokernel.bench.scratch import Scratch
+from evokernel.bench.servers import WarmServers
+from evokernel.bench.warm import Kind, ServerRefused, WarmServer
 from evokernel.bench.wire import Wire
 from evokernel.compilers import fence
 from evokernel.confinement import files
@@ -40,10 +41,10 @@ Where that starts threads (it depends on what else is installed), workers import
 
 
 class WorkerPool:
-    """Keeps one warm server per (threads, kind) and forks workers from it; a context manager.
+    """Forks workers from warm servers, one for each kind; a context manager.
 
-    Leaving the context kills every worker and server and verifies that nothing is left. Not for use
-    by several threads at once.
+    Leaving the context kills every worker and every server of its own, and verifies that nothing is
+    left. Not for use by several threads at once.
 
     Args:
         cache: Folder of compiled kernels (`cache/kernels`, which workers may read) and of
@@ -58,6 +59,8 @@ class WorkerPool:
         base: Folder for scratch folders; None is the system's folder for temporary files.
         hidden: Files and folders that no worker may read, such as the task's file; the built-in
             tasks always are.
+        servers: Started by others, who end them; `base` is theirs then. None has servers of its
+            own.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class WorkerPool:
         path: tuple[Path, ...] = (),
         base: Path | None = None,
         hidden: tuple[Path, ...] = (),
+        servers: WarmServers | None = None,
     ) -> None:
         self._cache = cache.resolve()
         self._hidden = tuple(path.resolve() for path in hidden)
@@ -79,9 +83,8 @@ class WorkerPool:
         with contextlib.suppress(OSError):  # the compiler says so, and what to do
             # A right to what does not exist yet cannot be given.
             self._kernels.mkdir(parents=True, exist_ok=True)
-        self._quarters = Quarters(base)
-        self._base = self._quarters.path
-        self._servers: dict[tuple[int, bool], WarmServer] = {}
+        self._owns_servers = servers is None
+        self._servers = servers or WarmServers(base)
         self._workers: list[Worker] = []
         self._is_closed = False
 
@@ -106,7 +109,7 @@ class WorkerPool:
 
     def _fork(self, spec: WorkerSpec, build: Build) -> Worker:
         server = self._server(spec.threads, spec.role)
-        scratch = Scratch(self._base, spec.scratch_bytes)
+        scratch = Scratch(self._servers.folder, spec.scratch_bytes)
         try:
             contact = self._give_birth(server, spec, scratch, build)
         except BaseException:
@@ -120,7 +123,7 @@ class WorkerPool:
     @property
     def server_pids(self) -> tuple[int, ...]:
         """The servers' processes, for the record and for tests."""
-        return tuple(server.pid for server in self._servers.values())
+        return tuple(self._servers.pids.values())
 
     def close(self) -> None:
         """Kill all workers and servers. Idempotent.
@@ -135,11 +138,8 @@ class WorkerPool:
             for worker in self._workers:
                 worker.kill()
         finally:
-            for server in self._servers.values():
-                server.hang_up()  # all of them first, so that they leave side by side
-            for server in self._servers.values():
-                server.close()
-            self._quarters.remove()
+            if self._owns_servers:
+                self._servers.close()
 
     def __enter__(self) -> Self:
         """Enter a block at whose end all processes are killed."""
@@ -150,28 +150,12 @@ class WorkerPool:
         self.close()
 
     def _server(self, threads: int, role: Role) -> WarmServer:
-        key = (threads, role == "compile")
-        server = self._servers.get(key)
-        if server is None or not server.is_usable:
-            if server is not None:
-                server.close()
-            server = self._servers[key] = self._start(threads, role)
-        return server
-
-    def _start(self, threads: int, role: Role) -> WarmServer:
         inductor = self._inductor if role == "compile" else None
         if inductor is not None:
             inductor.mkdir(parents=True, exist_ok=True)
         own = self._compile_preload if role == "compile" else ()
-        return WarmServer(
-            threads,
-            (*own, *self._preload),
-            self._path,
-            self._isolation,
-            self._hidden,
-            self._base,
-            inductor,
-        )
+        preload = (*own, *self._preload)
+        return self._servers.of(Kind(threads, preload, self._path, self._isolation, inductor))
 
     def _give_birth(
         self, server: WarmServer, spec: WorkerSpec, scratch: Scratch, build: Build
@@ -220,6 +204,7 @@ class WorkerPool:
             writable=(str(self._inductor),) if compiles else (),
             device=spec.device,
             nodes=files.gpu_nodes() if is_gpu else (),
+            hidden=tuple(map(str, self._hidden)),
             variables=self._variables(spec),
         )
 

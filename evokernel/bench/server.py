@@ -41,8 +41,6 @@ class ServerOrder(Frozen):
     """Descriptor of its connection to the parent."""
     isolation: str
     """One of `sandbox.ISOLATIONS`."""
-    hidden: tuple[str, ...]
-    """Files and folders that no worker may read, wherever they lie."""
     preload: tuple[str, ...]
     """Modules to import beside torch."""
 
@@ -88,9 +86,8 @@ class Server:
         self._tripwire = _import_all(order.preload)
         self._namespace = os.open("/proc/self/ns/pid", os.O_RDONLY)
         self._reapers: set[int] = set()
-        self._hidden = (*order.hidden, *references())
-        wanted = (*files.SYSTEM, *sandbox.readable_paths(package_folder()))
-        self._readable = files.carve(wanted, self._hidden)
+        self._references = references()
+        self._readable: dict[tuple[str, ...], files.Readable] = {}
         gc.collect()
         gc.freeze()  # collections in workers then leave the shared pages alone
 
@@ -152,14 +149,22 @@ class Server:
 
     def _completed(self, cell: Cell) -> Cell:
         """The same with what every worker may read."""
-        own, every = files.carve(cell.readable, self._hidden), self._readable
+        hidden = (*cell.hidden, *self._references)
+        own, every = files.carve(cell.readable, hidden), self._readable_without(hidden)
         return cell.model_copy(
             update={
                 "readable": (*own.whole, *every.whole),
                 "listed": (*own.listed, *every.listed),
-                "hidden": self._hidden,
+                "hidden": hidden,
             }
         )
+
+    def _readable_without(self, hidden: tuple[str, ...]) -> files.Readable:
+        """What every worker may read, found once for those who may not read the same."""
+        if hidden not in self._readable:
+            wanted = (*files.SYSTEM, *sandbox.readable_paths(package_folder()))
+            self._readable[hidden] = files.carve(wanted, hidden)
+        return self._readable[hidden]
 
     def _fork_into_namespace(self) -> int:
         if not self._report.has("pid_namespace"):

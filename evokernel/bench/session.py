@@ -31,6 +31,7 @@ from evokernel.bench.pace import QUICK, STANDARD, Pace
 from evokernel.bench.pool import COMPILE_PRELOAD, Build, Worker, WorkerPool
 from evokernel.bench.reference import free_bytes
 from evokernel.bench.roofline import Roofline
+from evokernel.bench.servers import WarmServers
 from evokernel.bench.stage import Stage
 from evokernel.compilers import Artefact, BuildFailure, KernelSource
 from evokernel.compilers.choice import EveryCompiler
@@ -74,6 +75,7 @@ class Session:
         config: How they are judged.
         say: Told in a few words what begins now.
         backend: The language of the kernels, which says where they run.
+        servers: Warm servers that others share; None has its own.
 
     Raises:
         TaskError: The task's file fails.
@@ -82,7 +84,12 @@ class Session:
     """
 
     def __init__(
-        self, task: Task, config: BenchConfig, say: Say = silent, backend: Backend = "cpp"
+        self,
+        task: Task,
+        config: BenchConfig,
+        say: Say = silent,
+        backend: Backend = "cpp",
+        servers: WarmServers | None = None,
     ) -> None:
         self.task = task
         self.config = config
@@ -107,7 +114,13 @@ class Session:
         say("starting the measuring processes")
         file = () if task.path is None else (Path(task.path),)
         preload, for_compile = _preloads(self.place)
-        pool = WorkerPool(config.cache, hidden=file, preload=preload, compile_preload=for_compile)
+        pool = WorkerPool(
+            config.cache,
+            hidden=file,
+            preload=preload,
+            compile_preload=for_compile,
+            servers=servers,
+        )
         self.pool = self._stack.enter_context(pool)
         self.pool.warm(self.threads)
         try:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 from evokernel.bench.entry import entry
@@ -46,46 +47,47 @@ class ServerRefused(WorkerError):
     """A server that must not fork: it has threads, or has run an operator."""
 
 
+@dataclass(frozen=True)
+class Kind:
+    """What a server is fixed to when it starts."""
+
+    threads: int
+    """CPU threads of its workers, fixed by the environment at start."""
+    preload: tuple[str, ...]
+    """Modules to import beside torch."""
+    path: tuple[Path, ...]
+    """Folders added to its module search path."""
+    isolation: str
+    """One of `sandbox.ISOLATIONS`."""
+    inductor: Path | None
+    """Cache folder of torch.compile, or None."""
+
+
 class WarmServer:
     """One server process; forks come from it until it ends or refuses.
 
     Args:
-        threads: CPU threads of its workers, fixed by the environment at start.
-        preload: Modules to import beside torch.
-        path: Folders added to its module search path.
-        isolation: One of `sandbox.ISOLATIONS`.
-        hidden: Files and folders that no worker may read.
+        kind: What it is fixed to.
         home: An existing folder, its home.
-        inductor: Cache folder of torch.compile, or None.
     """
 
-    def __init__(
-        self,
-        threads: int,
-        preload: tuple[str, ...],
-        path: tuple[Path, ...],
-        isolation: str,
-        hidden: tuple[Path, ...],
-        home: Path,
-        inductor: Path | None,
-    ) -> None:
+    def __init__(self, kind: Kind, home: Path) -> None:
         self._wire, endpoint = Wire.pair()
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115
         order = ServerOrder(
             endpoint=endpoint.fileno(),
-            isolation=isolation,
-            hidden=tuple(map(str, hidden)),
-            preload=preload,
+            isolation=kind.isolation,
+            preload=kind.preload,
         )
         with endpoint:
             self._process = subprocess.Popen(
                 [
                     sys.executable,
                     "-c",
-                    entry("evokernel.bench.server", path),
+                    entry("evokernel.bench.server", kind.path),
                     order.model_dump_json(),
                 ],
-                env=_environment(threads, home, inductor),
+                env=_environment(kind.threads, home, kind.inductor),
                 cwd=home,
                 stdin=subprocess.DEVNULL,
                 stdout=self._errors,

@@ -346,10 +346,15 @@ class Worker:
 
 
 def _count_tasks() -> int:
-    """Threads of this process, and its children."""
-    threads = list(Path("/proc/self/task").iterdir())
-    children = (thread / "children" for thread in threads)
-    return len(threads) + sum(len(file.read_text().split()) for file in children if file.exists())
+    """Threads of this process, and its children; threads end while they are counted."""
+    return sum(map(_tasks_of, Path("/proc/self/task").iterdir()))
+
+
+def _tasks_of(thread: Path) -> int:
+    try:
+        return 1 + len((thread / "children").read_text().split())
+    except OSError:  # it has ended, or this optional part of the kernel is missing
+        return int(thread.exists())
 
 
 def _nothing() -> None:

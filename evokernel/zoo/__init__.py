@@ -71,6 +71,9 @@ class Exhibit(Frozen):
     wants_time: bool = False
     """It computes what the habitat's honest kernel does and wants a better time for it: where it
     passes with the same time as that, it has come to nothing."""
+    quick: bool = False
+    """One of those of its code that are looked at where time is short: the way of catching it is
+    its own, or it is told in less time than the others."""
     alone: bool = False
     """The source is complete; otherwise the habitat's kernel goes before it."""
     needs: tuple[str, ...] = ()
