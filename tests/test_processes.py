@@ -629,9 +629,17 @@ def test_threads_that_end_while_they_are_counted_are_nobodys_fault(place: Place)
 def test_a_pool_leaves_the_servers_of_others_alone(tmp_path: Path) -> None:
     secrets = [tmp_path / name for name in ("one.py", "other.py")]
     for secret in secrets:
-        secret.write_text("the reference")
-    reads = f"        return [os.access(p, os.R_OK) for p in {list(map(str, secrets))!r}]"
-    spec = WorkerSpec(role="candidate", source=module(reads).replace("self, x", "self"))
+        secret.write_text("secret")
+    top = """
+        def read(path):
+            try:
+                return open(path).read()
+            except OSError:
+                return ""
+        """
+    reads = f"        return [read(path) == 'secret' for path in {list(map(str, secrets))!r}]"
+    source = module(reads, top=top).replace("self, x", "self")
+    spec = WorkerSpec(role="candidate", source=source)
     pids: set[int] = set()
     with WarmServers(tmp_path) as servers:
         for hidden in secrets:
