@@ -6,6 +6,7 @@ tests/test_cli_run.py.
 """
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -75,6 +76,7 @@ for line in sys.stdin:
         print(pid, flush=True)
         continue
     os.chdir(order["folder"])
+    os.environ.update(order["environment"])
     for number, name in enumerate(("/dev/null", order["out"], order["err"])):
         os.dup2(os.open(name, os.O_RDWR | os.O_CREAT), number)
     sys.argv = ["-c", *order["words"]]
@@ -122,7 +124,9 @@ class Bench:
     def start(self, words: list[str], file: str = "", when: str = "") -> Running:
         number = next(self._numbers)
         out, err = (self.folder / f"{name}-{number}.txt" for name in ("out", "err"))
-        told = {"folder": self.folder, "out": out, "err": err, "words": [file, when, *words]}
+        own = {"EVOKERNEL_HOME": os.environ["EVOKERNEL_HOME"]}
+        told = {"folder": self.folder, "out": out, "err": err, "environment": own}
+        told |= {"words": [file, when, *words]}
         return Running(self._asked(told), out, err)
 
     def wait(self, running: Running) -> subprocess.CompletedProcess[str]:
@@ -142,12 +146,17 @@ class Bench:
         return int(self._launcher.stdout.readline())
 
 
-@pytest.fixture
-def bench(tmp_path: Path, warm: None) -> Iterator[Bench]:
+@pytest.fixture(scope="module")
+def launcher() -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-c", LAUNCHER]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, **pipes) as launcher:
-        yield Bench(tmp_path, launcher)
+    with subprocess.Popen(command, text=True, **pipes) as started:
+        yield started
+
+
+@pytest.fixture
+def bench(tmp_path: Path, warm: None, launcher: subprocess.Popen[str]) -> Bench:
+    return Bench(tmp_path, launcher)
 
 
 def test_killed_run_goes_on_as_if_it_never_was(bench, tmp_path):

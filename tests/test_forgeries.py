@@ -142,8 +142,11 @@ FORGERIES = {
 
 @pytest.fixture(scope="module")
 def pool(tmp_path_factory: pytest.TempPathFactory, servers: WarmServers) -> Iterator[WorkerPool]:
+    gc.collect()
+    gc.freeze()  # `open_files` collects garbage before and after each test
     with WorkerPool(cache=tmp_path_factory.mktemp("cache"), servers=servers) as opened:
         yield opened
+    gc.unfreeze()
 
 
 def module(forward: str) -> str:
