@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from typing import Any, Literal
@@ -18,7 +17,7 @@ from evokernel.errors import UsageError
 from evokernel.evaluation import Evaluation, Interval, Status
 from evokernel.frozen import Frozen
 from evokernel.task import Task
-from evokernel.zoo import Exhibit, exhibits, habitats
+from evokernel.zoo import Exhibit, habitats
 from evokernel.zoo.kernels import written
 
 TRIES = 3
@@ -104,39 +103,16 @@ def local() -> Iterator[Open]:
 
     What is yielded raises `UsageError` where what the language needs is not here.
     """
-    from evokernel.bench.evaluator import LocalEvaluator
     from evokernel.bench.servers import WarmServers
 
     with WarmServers() as servers:
-        yield lambda task, config, backend: LocalEvaluator(task, config, backend, servers=servers)
 
+        def opened(task: Task, config: BenchConfig, backend: Backend) -> Evaluator:
+            from evokernel.bench.evaluator import LocalEvaluator  # seconds, while kernels are built
 
-def chosen(names: Sequence[str] = (), quick: bool = False) -> tuple[Exhibit, ...]:
-    """The exhibits to look at.
+            return LocalEvaluator(task, config, backend, servers=servers)
 
-    Args:
-        names: Names, codes, kinds or backends; none of them is all.
-        quick: Of every mechanism those that are marked, else one that no text rule sees where
-            there is one, on few tasks; and an honest candidate for each of these.
-    """
-    found = [e for e in exhibits() if not names or set(e.labels) & set(names)]
-    if not quick:
-        return tuple(found)
-    often = Counter(exhibit.task for exhibit in exhibits())
-    found.sort(key=lambda e: (e.needs_gpu, not e.quick, e.in_text, -often[e.task]))  # stable
-    codes = _few([e for e in found if e.code], "code")
-    tasks = {exhibit.task for exhibit in codes}
-    honest = [e for e in found if not e.code and not e.needs_gpu]
-    return (*codes, *_few([e for e in honest if e.task in tasks or not codes], "task"))
-
-
-def _few(found: Sequence[Exhibit], field: Literal["code", "task"]) -> tuple[Exhibit, ...]:
-    """The first with each value of a field, and all that are marked."""
-    first: dict[str, Exhibit] = {}
-    for exhibit in found:
-        first.setdefault(getattr(exhibit, field), exhibit)
-    kept = (e for e in found if e.quick or first[getattr(e, field)] is e)
-    return tuple(sorted(kept, key=lambda e: getattr(e, field)))
+        yield opened
 
 
 def builder(config: BenchConfig) -> Build:
@@ -174,13 +150,16 @@ def judge(
 def _judged_by(
     open_evaluator: Open, ordered: Sequence[Exhibit], config: BenchConfig, build: Build | None
 ) -> Iterator[Finding]:
-    for _, group in groupby(ordered, key=_place):
+    for number, (_, group) in enumerate(groupby(ordered, key=_place)):
         members = list(group)
         first = members[0]
         judged = config.model_copy(update={"contract": first.policy})
         task = habitats()[first.task].task(first.policy)
         with ExitStack() as stack:
             builders = stack.enter_context(ThreadPoolExecutor())
+            begun: list[Future[object]] = []
+            if build and not first.needs_gpu:
+                begun = [builders.submit(build, kernel) for kernel in _kernels(members)]
             try:
                 opened = stack.enter_context(open_evaluator(task, judged, first.backend))
             except UsageError as error:
@@ -188,9 +167,10 @@ def _judged_by(
                     raise
                 yield from (_skipped(exhibit, str(error)) for exhibit in members)
                 continue
-            begun = (
-                [builders.submit(build, kernel) for kernel in _kernels(members)] if build else []
-            )
+            if build and first.needs_gpu:  # not in vain, where there is none
+                begun = [builders.submit(build, kernel) for kernel in _kernels(members)]
+            if not number:
+                wait(begun)  # the first evaluator may measure peaks, which takes a quiet machine
             keeper = _Keeper(opened)
             wait(begun)  # what fails here is told when it is judged
             yield from (keeper.finding(exhibit) for exhibit in members)

@@ -14,10 +14,11 @@ from evokernel.cli import main
 from evokernel.config import BenchConfig
 from evokernel.errors import DeviceMissing
 from evokernel.evaluation import Status
-from evokernel.selftest import Summary, builder, chosen, judge, quick_config
+from evokernel.selftest import Summary, builder, judge, quick_config
 from evokernel.task import Task
 from evokernel.testing import FakeEvaluator, fake_kernel
 from evokernel.zoo import Exhibit, exhibits, habitats
+from evokernel.zoo.choice import chosen
 from evokernel.zoo.kernels import written
 
 LAST = dict(zip("ABCDEFGH", (11, 6, 9, 7, 8, 8, 5, 8), strict=True))
@@ -92,9 +93,10 @@ def test_quick_takes_every_mechanism_and_every_way_of_catching():
     assert codes == {code: marked[code] or 1 for code in codes}
     first = {exhibit.expected[0] for exhibit in CHEATS if not exhibit.needs_gpu}
     assert {exhibit.expected[0] for exhibit in quick if exhibit.code} >= first
-    honest = [exhibit.task for exhibit in quick if exhibit.kind == "honest"]
-    assert sorted(honest) == sorted({e.task for e in quick if e.code and not e.needs_gpu})
-    assert len(honest) >= 4
+    honest = [exhibit for exhibit in quick if exhibit.kind == "honest"]
+    assert {e.task for e in honest} == {e.task for e in quick if e.code and not e.needs_gpu}
+    assert len(honest) >= 6
+    assert sum(is_seen(exhibit) for exhibit in honest) >= 2
 
 
 def test_quick_keeps_to_what_was_named():

@@ -30,7 +30,7 @@ def selftest(
         ),
     ] = None,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Every mechanism once, in one to two minutes.")
+        bool, typer.Option("--quick", help="Every mechanism, in about a minute.")
     ] = False,
     source: Annotated[
         bool, typer.Option("--source", help="Print the candidates instead of judging them.")
@@ -47,8 +47,9 @@ def selftest(
 
     Example: evokernel selftest --quick
     """
-    from evokernel.selftest import Summary, builder, chosen, judge, quick_config
+    from evokernel.selftest import Summary, builder, judge, quick_config
     from evokernel.zoo import exhibits
+    from evokernel.zoo.choice import chosen
 
     known = {label for exhibit in exhibits() for label in exhibit.labels}
     for name in names or ():

@@ -72,8 +72,8 @@ class Exhibit(Frozen):
     """It computes what the habitat's honest kernel does and wants a better time for it: where it
     passes with the same time as that, it has come to nothing."""
     quick: bool = False
-    """One of those of its code that are looked at where time is short: the way of catching it is
-    its own, or it is told in less time than the others."""
+    """One of those of its code, or of the honest ones of its task, that are looked at where time is
+    short: the way of catching it is its own, or it is told in less time than the others."""
     alone: bool = False
     """The source is complete; otherwise the habitat's kernel goes before it."""
     needs: tuple[str, ...] = ()
