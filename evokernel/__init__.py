@@ -13,11 +13,17 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "Attempt": "evokernel.attempt",
+    "Best": "evokernel.optimize",
     "Candidate": "evokernel.attempt",
     "Evaluation": "evokernel.evaluation",
     "EvoKernelError": "evokernel.errors",
+    "RunEvent": "evokernel.optimize.events",
     "RunConfig": "evokernel.config",
     "RunResult": "evokernel.optimize",
+    "ModuleNotCaptured": "evokernel.errors",
+    "OutsideVerifiedDomain": "evokernel.export.guard",
+    "Patch": "evokernel.export.patching",
+    "PatchError": "evokernel.errors",
     "RunStopped": "evokernel.optimize",
     "Session": "evokernel.optimize.session",
     "SessionError": "evokernel.errors",
@@ -25,9 +31,15 @@ _HOMES = {
     "Status": "evokernel.evaluation",
     "Task": "evokernel.task",
     "Workload": "evokernel.task",
+    "aoptimize": "evokernel.optimize.awaiting",
+    "build_workflow": "evokernel.optimize.workflow",
+    "capture": "evokernel.program.captured:captured",
     "open": "evokernel.optimize.session:open_session",
     "optimize": "evokernel.optimize",
+    "patch": "evokernel.export.patching",
     "reopen": "evokernel.optimize.session",
+    "resume": "evokernel.optimize",
+    "typed": "evokernel.optimize.events",
 }
 
 

@@ -278,8 +278,8 @@ class ModelConfig(ModelChoice):
 class RunConfig(Frozen):
     """One optimisation of one task, fully resolved."""
 
-    task: str
-    """Name of a built-in task or path of a task file."""
+    task: str = ""
+    """Name of a built-in task or path of a task file; a run that is given a task puts it in."""
     backend: Backend = "cpp"
     precision: Precision | None = None
     """Replaces the task's own; None keeps that."""

@@ -4,11 +4,13 @@ EvoKernelError                 exit code 1
 ├── UsageError                 exit code 2: the command, a file or the set-up must change first
 │   ├── ConfigError            an option, a name or a value that cannot be used
 │   ├── TaskError              a task file that cannot be loaded or does not fit the machine
-│   │   └── TaskTooLarge       one that does not fit the machine's memory
+│   │   ├── TaskTooLarge       one that does not fit the machine's memory
+│   │   └── ModuleNotCaptured  a live module that cannot be written down as a task
 │   ├── CompilerMissing        no compiler for the chosen backend
 │   ├── DeviceMissing          no GPU, or nothing here that can load a kernel into it
 │   ├── StoreError             a memory that is damaged, locked or made with another embedder
 │   ├── RecordError            a run folder that cannot be written, read or resumed
+│   ├── PatchError             a kernel that cannot take the place of a module
 │   ├── SessionError           a request that is not the open one, or a session that is closed
 │   └── NoTemplate             the built-in templates do not cover this task
 ├── WorkerError                the measuring processes failed, and not by the candidate
@@ -51,6 +53,10 @@ class TaskTooLarge(TaskError):
     """A task that needs more memory than may be used."""
 
 
+class ModuleNotCaptured(TaskError):
+    """A live module that cannot be written down as a task."""
+
+
 class CompilerMissing(UsageError):
     """No compiler for the chosen backend was found."""
 
@@ -65,6 +71,10 @@ class StoreError(UsageError):
 
 class RecordError(UsageError):
     """A run folder that cannot be written, read or resumed."""
+
+
+class PatchError(UsageError):
+    """A kernel that cannot take the place of a module, because it was verified for another one."""
 
 
 class SessionError(UsageError):

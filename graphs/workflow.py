@@ -25,7 +25,7 @@ from langsmith.run_helpers import tracing_context
 from evokernel.errors import RecordError
 from evokernel.graphs import nodes, routing
 from evokernel.graphs.budget import node_limit
-from evokernel.graphs.state import Services, State, plain
+from evokernel.graphs.state import Node, Services, State, plain
 from evokernel.record import RunRecord
 
 Workflow = CompiledStateGraph[State, Services, State, State]
@@ -37,6 +37,19 @@ WAIT_S = 10.0
 def build() -> StateGraph[State, Services, State, State]:
     """Join the nodes; the caller compiles the graph with a checkpointer of its choice."""
     graph = StateGraph(State, context_schema=Services)
+    joined(graph, plain, END)
+    graph.add_edge(START, "prepare")
+    return graph
+
+
+def joined(graph: "StateGraph[Any, Any, Any, Any]", wrap: Callable[[Node], Any], end: str) -> None:
+    """Put the nodes into a graph and join them, from `prepare` to `end`.
+
+    Args:
+        graph: Which has neither yet.
+        wrap: Makes of a node what the graph calls.
+        end: What follows when the run is over.
+    """
     for node in (
         nodes.prepare,
         nodes.retrieve,
@@ -48,8 +61,7 @@ def build() -> StateGraph[State, Services, State, State]:
         nodes.learn,
         nodes.promote,
     ):
-        graph.add_node(node.__name__, plain(node))
-    graph.add_edge(START, "prepare")
+        graph.add_node(node.__name__, wrap(node))
     graph.add_edge("prepare", "retrieve")
     for name, route in {
         "retrieve": routing.after_retrieve,
@@ -62,8 +74,8 @@ def build() -> StateGraph[State, Services, State, State]:
         ends = get_args(get_type_hints(route)["return"])
         graph.add_conditional_edges(name, _Route(route), list(ends))
     graph.add_edge("profile", "learn")
-    graph.add_conditional_edges("promote", routing.after_promote, ["retrieve", END])
-    return graph
+    after = {"retrieve": "retrieve", END: end}
+    graph.add_conditional_edges("promote", routing.after_promote, after)  # type: ignore[arg-type]
 
 
 def begin(services: Services) -> str:

@@ -223,6 +223,14 @@ TuneBudget = Annotated[
     ),
 ]
 Quick = Annotated[bool, typer.Option("--quick", help="Measure roughly, within about a second.")]
+Jobs = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        metavar="N",
+        help="Make a campaign of the tasks, N runs at a time: one budget, one table, resumable.",
+    ),
+]
 RunsDir = Annotated[Path, typer.Option(metavar="FOLDER", help="Where run folders lie.")]
 Threads = Annotated[int, typer.Option(min=0, metavar="N", help="CPU threads; 0 is all.")]
 Force = Annotated[

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evokernel.cli import options
+from evokernel.cli import campaign, options
 from evokernel.cli.faults import complain, paragraph
 from evokernel.cli.runs import found
 from evokernel.errors import ConfigError, EvoKernelError
@@ -24,7 +24,10 @@ if TYPE_CHECKING:
 def run(
     tasks: Annotated[
         list[str],
-        typer.Argument(metavar="TASK", help="Names of built-in tasks, or paths of task files."),
+        typer.Argument(
+            metavar="TASK",
+            help="Names of built-in tasks, paths of task files, or one campaign file (.toml).",
+        ),
     ],
     backend: options.BackendOrNone = None,
     precision: options.PrecisionOrNone = None,
@@ -48,6 +51,7 @@ def run(
     no_tune: options.NoTune = False,
     tune_budget: options.TuneBudget = "",
     runs_dir: options.RunsDir = options.RUNS,
+    jobs: options.Jobs = None,
     threads: options.Threads = 0,
     quick: options.Quick = False,
     force: options.Force = False,
@@ -62,6 +66,8 @@ def run(
     Example: evokernel run softmax my_task.py --attempts 8
 
     Example: evokernel run my_task.py --model openai/gpt-5 --usd 2
+
+    Example: evokernel run softmax rms_norm gelu --jobs 2
     """
     measurement = "quick" if quick else "standard"
     tune = options.tune_budget(no_tune, tune_budget)
@@ -82,6 +88,9 @@ def run(
             {"usd": usd, "tokens": tokens, "base-url": base_url, "api-key-env": api_key_env},
         ),
     }
+    if campaign.is_wanted(tasks, jobs):
+        campaign.begin(tasks, jobs, parts, _config, as_json)
+        return
     configs = [_config(task=_task(task), **parts) for task in tasks]
     ends = [_end(config, as_json, is_only=len(configs) == 1) for config in configs]
     if len(ends) > 1 and not as_json:
@@ -102,6 +111,11 @@ def resume(
     Example: evokernel resume runs/20260131-180000-softmax-1a2b
     """
     path = found(run, runs_dir)
+    if (path / "campaign.json").is_file():
+        from evokernel.campaign.folder import CampaignFolder
+
+        campaign.carry(CampaignFolder(path), as_json)
+        return
     from evokernel.optimize import resume as go_on
 
     result = conduct(lambda listen: go_on(path, on_event=listen), as_json)

@@ -7,6 +7,7 @@ import copy
 import hashlib
 import json
 import random
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
@@ -69,11 +70,28 @@ def compared(
     if domain.cast:
         convert(model, getattr(torch, domain.cast))
         kernel.to(getattr(torch, domain.cast))  # as its user does; it converts the rest by itself
+    found = contrasted(
+        model, kernel, lambda turn: _inputs(original, domain, workload, seed + turn), seed
+    )
+    return {"workload": workload, "mode": mode, **found}
+
+
+def contrasted(
+    model: Any, kernel: Any, make_inputs: Callable[[int], list[Any]], seed: int
+) -> dict[str, Any]:
+    """What `compared` says of two modules with the same weights, which it changes.
+
+    Args:
+        model: The original.
+        kernel: Its twin with the kernel; `kernel.evokernel` is the guard.
+        make_inputs: Gives the arguments of the first and of the second turn.
+        seed: Set before every call.
+    """
     worst, bits, is_state_kept = (0.0, 0.0), [hashlib.sha256(), hashlib.sha256()], True
     for turn in range(2):
-        inputs = _inputs(original, domain, workload, seed + turn)
+        inputs = make_inputs(turn)
         exact = _exact(model, inputs, seed)
-        results = [_called(twin, inputs, seed) for twin in twins]
+        results = [_called(twin, inputs, seed) for twin in (model, kernel)]
         for digest, result in zip(bits, results, strict=True):
             _add(digest, result)
         worst = max(worst, _distance(results[0], results[1], exact), key=_ratio)
@@ -81,8 +99,6 @@ def compared(
         _change_weights(model)
         kernel.load_state_dict(model.state_dict())
     return {
-        "workload": workload,
-        "mode": mode,
         "is_right": _ratio(worst) <= 1,
         "error": worst[0],
         "allowed": worst[1],
@@ -181,7 +197,7 @@ def _ratio(worst: tuple[float, float]) -> float:
 def _add(digest: Any, outputs: list[torch.Tensor]) -> None:
     for output in outputs:
         flat = output.detach().contiguous().reshape(-1)
-        digest.update(flat.view(torch.uint8).numpy().tobytes() if flat.numel() else b"")
+        digest.update(flat.view(torch.uint8).cpu().numpy().tobytes() if flat.numel() else b"")
 
 
 def _same_state(model: Any, kernel: Any) -> bool:

@@ -235,7 +235,7 @@ def _surroundings(values: tuple[Any, ...]) -> str:
     """Why nothing can be said about a call, whatever it is given."""
     if torch._C._get_tracing_state() is not None or torch.compiler.is_compiling():
         return "the call is being traced"
-    if torch.is_autocast_enabled("cpu"):
+    if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
         return "autocast is on"
     peek = getattr(torch._C._functorch, "peek_interpreter_stack", None)
     if peek is not None and peek() is not None:

@@ -16,6 +16,8 @@ class Spec(NamedTuple):
     shape: tuple[int, ...]
     strides: tuple[int, ...] | None = None
     """In elements; None is contiguous."""
+    device: str = "cpu"
+    """Kind of device."""
 
     def __str__(self) -> str:
         """For example `float32 (4096, 3072)`."""
@@ -42,7 +44,8 @@ def described(tree: Any) -> Any:
     """Tensors as `Spec`, everything else as it is, nested as it was."""
     if isinstance(tree, torch.Tensor):
         strides = None if tree.is_contiguous() else tuple(tree.stride())
-        return Spec(str(tree.dtype).removeprefix("torch."), tuple(tree.shape), strides)
+        dtype = str(tree.dtype).removeprefix("torch.")
+        return Spec(dtype, tuple(tree.shape), strides, tree.device.type)
     if isinstance(tree, dict):
         return {key: described(value) for key, value in tree.items()}
     if isinstance(tree, list | tuple):
@@ -74,8 +77,8 @@ def unlike_tensor(spec: Spec, value: Any, name: str) -> str:
     """Why a value is not a tensor like the one that was verified; empty where it is."""
     if type(value) is not torch.Tensor and type(value) is not torch.nn.Parameter:
         return f"`{name}` is a {type(value).__name__} instead of a plain tensor"
-    if value.device.type != "cpu" or value.layout is not torch.strided:
-        return f"`{name}` is on {value.device} ({value.layout}) instead of cpu"
+    if value.device.type != spec.device or value.layout is not torch.strided:
+        return f"`{name}` is on {value.device} ({value.layout}) instead of {spec.device}"
     if tuple(value.shape) != spec.shape or value.dtype is not getattr(torch, spec.dtype):
         got = f"{str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
         return f"`{name}` is {got} instead of {spec}"

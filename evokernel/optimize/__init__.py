@@ -1,29 +1,33 @@
 """Owns the Python front door: `optimize` carries a run out, `resume` goes on with one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from evokernel.bench import Evaluator
 from evokernel.config import RunConfig
 from evokernel.graphs.stop import Stop
 from evokernel.opgraph import OpGraph
 from evokernel.optimize.opening import Brought, RunStopped, created, ending, kept, reopened
-from evokernel.optimize.result import RunResult, result_of
+from evokernel.optimize.result import Best, RunResult, result_of
+from evokernel.optimize.subject import task_of
 from evokernel.proposers import Proposer
 from evokernel.record import Clock, Event, RunRecord
 from evokernel.task import Task
 
 if TYPE_CHECKING:
+    import torch
+
     from evokernel.memory.store import Memory
 
-__all__ = ["RunResult", "RunStopped", "optimize", "resume"]
+__all__ = ["Best", "RunResult", "RunStopped", "optimize", "resume"]
 
 
 def optimize(
-    task: Task | Path | str,
+    task: "Task | Path | str | torch.nn.Module",
     config: RunConfig | None = None,
     *,
+    inputs: Sequence[Any] | None = None,
     evaluator: Evaluator | None = None,
     proposer: Proposer | None = None,
     memory: "Memory | None" = None,
@@ -35,8 +39,10 @@ def optimize(
     """Make one task faster within a budget.
 
     Args:
-        task: A task, the name of a built-in one, or the path of a task file.
-        config: How; None is the default for this task.
+        task: A task, the name of a built-in one, the path of a task file, the text of one, or a
+            live module.
+        config: How; None is the default for this task. Its `task` may say anything.
+        inputs: Example arguments of a live module's `forward`; see `evokernel.capture`.
         evaluator: Who judges; None measures on this machine, and examines the task first. It is
             entered and left here.
         proposer: Who writes candidates; None is what `config.proposer` names.
@@ -55,7 +61,7 @@ def optimize(
 
     brought = Brought(evaluator, proposer, memory, graph, clock, on_event, stop or Stop())
     with (
-        created(task, config, brought) as services,
+        created(task_of(task, inputs, config), config, brought) as services,
         kept(services.record, services.stop),
     ):
         return _concluded(services.record, begin(services))

@@ -52,9 +52,7 @@ class Brought:
 
 
 @contextmanager
-def created(
-    task: Task | Path | str, config: RunConfig | None, brought: Brought
-) -> "Iterator[Services]":
+def created(task: Task, config: RunConfig | None, brought: Brought) -> "Iterator[Services]":
     """Begin a run; everything is closed when this is left, and the run stays on disk.
 
     Raises:
@@ -65,9 +63,9 @@ def created(
     backend = config.backend if config else "cpp"
     if brought.evaluator is None:
         choice.require(backend)
-    if not isinstance(task, Task):
-        task = Task.load(task, choice.device_of(backend))
-    config = config or RunConfig(task=task.path or task.name)
+    config = config or RunConfig()
+    if not config.task:
+        config = config.model_copy(update={"task": task.path or task.name})
     task = task.in_precision(config.precision) if config.precision else task
     _require_room(config)
     say = _Voice()
@@ -99,8 +97,15 @@ def created(
 
 
 @contextmanager
-def reopened(record: RunRecord, brought: Brought) -> "Iterator[Services]":
+def reopened(
+    record: RunRecord, brought: Brought, *, is_checkpointed: bool = True
+) -> "Iterator[Services]":
     """Go on with a run that `RunRecord.resume` has locked; it is closed when this is left.
+
+    Args:
+        record: The run.
+        brought: What the caller brings.
+        is_checkpointed: Its state lies in its folder, and not with the caller.
 
     Raises:
         RecordError: it has no usable checkpoint.
@@ -109,7 +114,8 @@ def reopened(record: RunRecord, brought: Brought) -> "Iterator[Services]":
 
     with ExitStack() as stack:
         stack.callback(record.close)
-        require_checkpoint(record)
+        if is_checkpointed:
+            require_checkpoint(record)
         config, task = record.config, record.task()
         book = CallBook.of(config, is_resumed=True)
         proposer = brought.proposer or _proposer(config, _Voice(record), book)

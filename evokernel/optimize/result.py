@@ -1,6 +1,7 @@
 """Owns `RunResult`: what a run has come to."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from evokernel.answers import Answer, answers
 from evokernel.attempt import Attempt
@@ -8,6 +9,32 @@ from evokernel.evaluation import Interval, Promotion
 from evokernel.frozen import Frozen
 from evokernel.record import RunRecord
 from evokernel.record.spending import Spending, spending
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Best(Attempt):
+    """The best attempt of a run, which can be loaded."""
+
+    folder: Path
+    """The run's."""
+
+    def load(self, *, is_strict: bool = False) -> "torch.nn.Module":
+        """The task's module with this kernel in it: same weights, same `state_dict`, same call.
+
+        Calls that were not verified (other shapes, dtypes or strides, a gradient wanted) run the
+        original and are counted in `module.evokernel`.
+
+        Args:
+            is_strict: Let them raise `OutsideVerifiedDomain` instead.
+
+        Raises:
+            PatchError: the kernel cannot take the module's place here.
+        """
+        from evokernel.export.patching import loaded
+
+        return loaded(self.folder, is_strict=is_strict)
 
 
 class RunResult(Frozen):
@@ -23,7 +50,7 @@ class RunResult(Frozen):
     """Attempts that were judged."""
     seconds: float
     """Wall seconds, all sessions together."""
-    best: Attempt | None
+    best: Best | None
     """The fastest feasible attempt that no second look has refuted; None if there is none."""
     kernel: Path | None
     """File of the best kernel."""
@@ -52,7 +79,7 @@ def result_of(record: RunRecord, reason: str, seconds: float) -> RunResult:
         reason=reason,
         attempts=len(record.attempts()),
         seconds=round(seconds, 3),
-        best=best,
+        best=Best(**dict(best), folder=record.path) if best else None,
         kernel=record.path / "best" / "kernel.py" if best else None,
         answers=answers(best.evaluation) if best else (),
         spending=spending(record),

@@ -1,6 +1,6 @@
 """Owns `Session`: a run whose candidates its caller writes, asked and told one after the other."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -14,19 +14,23 @@ from evokernel.evaluation import Evaluation
 from evokernel.opgraph import OpGraph
 from evokernel.optimize.opening import Brought, created, ending, kept, reopened
 from evokernel.optimize.result import RunResult, result_of
+from evokernel.optimize.subject import task_of
 from evokernel.proposers import EXTERNAL, Request
 from evokernel.record import Clock, Event, RunRecord
 from evokernel.task import Task
 
 if TYPE_CHECKING:
+    import torch
+
     from evokernel.graphs.state import Services
     from evokernel.memory.store import Memory
 
 
 def open_session(
-    task: Task | Path | str,
+    task: "Task | Path | str | torch.nn.Module",
     config: RunConfig | None = None,
     *,
+    inputs: Sequence[Any] | None = None,
     evaluator: Evaluator | None = None,
     memory: "Memory | None" = None,
     graph: OpGraph | None = None,
@@ -41,11 +45,12 @@ def open_session(
     Raises:
         UsageError: something has to change before a run can begin; nothing was written.
     """
-    config = config or RunConfig(task=_name(task))
+    found = task_of(task, inputs, config)
+    config = config or RunConfig()
     config = config.model_copy(update={"proposer": EXTERNAL})
     brought = Brought(evaluator, _author(), memory, graph, clock, on_event)
     stack = ExitStack()
-    services = stack.enter_context(created(task, config, brought))
+    services = stack.enter_context(created(found, config, brought))
     return Session(services, stack)
 
 
@@ -325,7 +330,3 @@ def _author() -> Any:
     from evokernel.graphs.external import ExternalProposer
 
     return ExternalProposer()
-
-
-def _name(task: Task | Path | str) -> str:
-    return (task.path or task.name) if isinstance(task, Task) else str(task)

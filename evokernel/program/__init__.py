@@ -16,6 +16,7 @@ from evokernel.nested import leaves
 from evokernel.opgraph import TensorSpec
 from evokernel.program import arguments
 from evokernel.program.casting import CASTS, convert, to_dtype
+from evokernel.program.weights import load_weights
 from evokernel.task import Task, Workload
 
 if TYPE_CHECKING:
@@ -110,6 +111,8 @@ class Program:
                 f"`Model` of {self._label} makes a {type(module).__name__}; expected a "
                 "`torch.nn.Module`."
             )
+        if self.task.options.weights is not None:
+            load_weights(module, self.task.options.weights, self._label)
         for target in (getattr(torch, CASTS.get(self.task.options.precision, ""), None), dtype):
             if target is not None:
                 convert(module, target)

@@ -42,6 +42,15 @@ class Tolerance(Frozen):
     """Absolute tolerance that replaces the factor rule; needs no `rtol`."""
 
 
+class Weights(Frozen):
+    """Values of the reference's parameters and buffers, kept beside the file."""
+
+    file: str
+    """Path of a file of plain tensors by name, as `torch.save` writes it."""
+    sha256: str
+    """Of its bytes."""
+
+
 class TaskOptions(Frozen):
     """What a file may say about itself in `EVOKERNEL = {...}`; every key has a default."""
 
@@ -63,6 +72,10 @@ class TaskOptions(Frozen):
     """Whether NaN, infinities and denormals must come out as the reference gives them."""
     mode: Literal["train", "eval"] = "train"
     """Mode of the module when it is called; KernelBench leaves it as constructed: `train`."""
+    weights: Weights | None = None
+    """What the constructor's weights are replaced by; None leaves them."""
+    origin: str = ""
+    """Class of the live module that the task was captured from."""
     sizes: dict[Device, dict[str, int | float | str | tuple[int, ...]]] = {}
     """Per kind of device: values that replace module-level constants of the file."""
 
