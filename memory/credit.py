@@ -7,6 +7,7 @@ constants here are ours.
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 
 from evokernel.attempt import Proposal
 from evokernel.memory.experience import Experience
@@ -77,6 +78,7 @@ def _code(experience: Experience) -> str:
     return experience.payload.get("source", "") if experience.outcome == "success" else ""
 
 
+@lru_cache(maxsize=256)
 def _grams(code: str) -> frozenset[str]:
     """Every run of `GRAM` tokens, spaces and line ends aside."""
     tokens = _TOKEN.findall(code)

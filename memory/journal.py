@@ -58,6 +58,11 @@ class Journal:
         """Let go of the database."""
         self._database.close()
 
+    @property
+    def database(self) -> Database:
+        """Where its rows lie, for who reads or takes over whole journals."""
+        return self._database
+
     def reset(self) -> None:
         """Take back what an interrupt has torn."""
         self._database.reset()

@@ -15,6 +15,7 @@ from evokernel.memory.admission import content_hash, first_status, situation_of
 from evokernel.memory.catch_up import catch_up
 from evokernel.memory.embedding import Embedder, Situation, StructuralEmbedder, label
 from evokernel.memory.events import Addition, Verdict
+from evokernel.memory.exchange_into import Exchange
 from evokernel.memory.experience import Experience, ExperienceStatus
 from evokernel.memory.index import VectorIndex
 from evokernel.memory.journal import Journal
@@ -24,7 +25,6 @@ from evokernel.memory.recaller import Recaller, chosen_ids, read_back
 from evokernel.memory.retrieval import Query, Retrieval
 from evokernel.memory.rewards import Reward
 from evokernel.memory.start_points import StartPoint
-from evokernel.memory.upkeep import Upkeep
 from evokernel.opgraph import OpGraph
 
 EXACT_LIMIT = 2000
@@ -32,7 +32,7 @@ EXACT_LIMIT = 2000
 Both took the same time at 3500 on a loaded machine of two cores."""
 
 
-class Memory(Upkeep):
+class Memory(Exchange):
     """A journal of events, the values folded from it, and a vector index derived from it.
 
     A context manager. May be used from several threads; several processes may open the same path.

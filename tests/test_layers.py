@@ -36,9 +36,9 @@ HOMES = {
     "cupy": ("jit",),
     "langgraph": ("graphs",),
     "litellm": ("proposers.llm",),
-    "matplotlib": ("report",),
     "mcp": ("serve.server",),
     "pyarrow": ("training.parquet",),
+    "matplotlib": ("report", "study"),
     "sqlalchemy": ("memory",),
     "torch": (
         "bench",

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from evokernel.cli import memory_edits, memory_reasons, options
+from evokernel.cli import memory_edits, memory_exchange, memory_reasons, memory_study, options
 from evokernel.cli import memory_tables as tables
 from evokernel.cli.groups import group
 from evokernel.cli.listing import show
@@ -17,6 +17,8 @@ from evokernel.memory.experience import ExperienceStatus, Kind
 if TYPE_CHECKING:
     from evokernel.memory.embedding import Situation
 
+STARTER = "starter"
+"""Run that the experiences of the starter bank say they come from."""
 LISTED = 50
 """Experiences that `list` shows unless asked for more."""
 
@@ -66,6 +68,13 @@ app.command("pin")(memory_edits.pin)
 app.command("unpin")(memory_edits.unpin)
 app.command("forget")(memory_edits.forget)
 app.command("reinstate")(memory_edits.reinstate)
+app.command("export")(memory_exchange.export)
+app.command("import")(memory_exchange.take_over)
+app.command("admit")(memory_exchange.admit)
+app.command("merge")(memory_exchange.merge)
+app.command("diff")(memory_exchange.diff)
+app.command("record")(memory_study.record)
+app.command("ablate")(memory_study.ablate)
 
 Limit = Annotated[int, typer.Option(min=1, metavar="N", help="How many at most.")]
 
@@ -174,11 +183,16 @@ def show_stats(as_json: options.AsJson = False, memory: options.MemoryPath = Non
     """
     with opened_at(memory) as opened:
         stats = opened.stats()
+        starter = len(opened.list(run=STARTER))
     if as_json:
-        typer.echo(stats.model_dump_json(indent=2))
+        print_json(stats.model_dump(mode="json") | {"starter": starter})
         return
     for table in tables.statistics(stats):
         show(table)
+    if starter:
+        typer.echo(f"{counted(starter, 'experience')} of them from the starter bank")
+    else:
+        typer.echo("without the starter bank; `evokernel memory import --starter` takes it")
 
 
 @app.command("rebuild")

@@ -98,11 +98,14 @@ class Space(Frozen):
         for choice in self.choices:
             if all(chosen.get(name) in values for name, values in choice.needs.items()):
                 value = wished.get(choice.name, choice.values[0])
-                offered = [o.value for o in choice.options if self._makes_sense(o, chosen)]
-                chosen[choice.name] = value if value in offered else choice.values[0]
+                wanted = next((o for o in choice.options if o.value == value), None)
+                is_offered = wanted is not None and self._makes_sense(wanted, chosen)
+                chosen[choice.name] = value if is_offered else choice.values[0]
         return Plan(family=self.family, choices=chosen)
 
     def _makes_sense(self, option: Option, chosen: Mapping[str, Value]) -> bool:
+        if not option.needs:
+            return True
         plain = {choice.name: choice.values[0] for choice in self.choices}
         return all({**plain, **chosen}[name] in values for name, values in option.needs.items())
 

@@ -1,0 +1,83 @@
+"""Compares the policies of a memory on recorded tasks, with tables, plots and every outcome.
+
+    python benchmarks/memory_ablation.py [--seeds 20] [--attempts 24] [--weak] [--out FOLDER]
+
+As `evokernel memory ablate`, whose arms and settings docs/ablation.md explains; search rules were
+frozen before the seeds from 1000 on were run. Arms that the output file holds already are not run
+again, so that it may be stopped and goes on. With `--weak` the proposer knows nothing of what
+techniques are worth, and banks are those of a strong one: what does a bank made by good runs do for
+a proposer that is weak?
+"""
+
+import argparse
+import contextlib
+import io
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from evokernel.cli.memory_study import tell
+from evokernel.study import plots, results
+from evokernel.study.ablation import Design, Outcome, ablate, design
+from evokernel.study.recording import Recording, recorded
+
+FIRST_SEED = 1000
+"""Seeds below were used while the simulator was written; none of these was."""
+
+
+def completed(plan: Design, known: Sequence[Recording], path: Path) -> results.Results:
+    """Run the arms that the file does not hold yet for this very design, one after the other."""
+    outcomes: tuple[Outcome, ...] = ()
+    seconds = 0.0
+    if path.exists():
+        before = results.read(path)
+        same = {"arms": plan.arms}
+        if before.design.model_copy(update=same) == plan:
+            outcomes, seconds = before.outcomes, before.seconds
+    path.parent.mkdir(parents=True, exist_ok=True)
+    for arm in plan.arms:
+        if not any(outcome.arm == arm for outcome in outcomes):
+            began = time.monotonic()
+            one = plan.model_copy(update={"arms": (arm,)})
+            outcomes += ablate(one, known, lambda text: print(text, flush=True))
+            seconds += time.monotonic() - began
+            results.write(results.results(plan, known, outcomes, seconds), path)
+    return results.results(plan, known, outcomes, seconds)
+
+
+def main() -> None:
+    """Run, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seeds", type=int, default=20)
+    parser.add_argument("--first-seed", type=int, default=FIRST_SEED)
+    parser.add_argument("--attempts", type=int, default=24)
+    parser.add_argument("--arms", nargs="*", default=())
+    parser.add_argument("--weak", action="store_true")
+    parser.add_argument("--recordings", type=Path)
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    options = parser.parse_args()
+    known = recorded(options.recordings, (), "cpp")
+    seeds = range(options.first_seed, options.first_seed + options.seeds)
+    plan = design(known, options.arms, seeds, options.attempts, is_weak=options.weak)
+    name = "memory_ablation_weak" if options.weak else "memory_ablation"
+    found = completed(plan, known, options.out / f"{name}.json")
+    with contextlib.redirect_stdout(io.StringIO()) as told:
+        tell(found)
+    facts = "\n".join(
+        f"{t.task:24}{t.family:15}{t.plans:4} plans, {t.within_target:2} within the target, "
+        f"headroom {t.headroom:5.2f}x, fixed configuration {t.fixed:.2f}, {t.least_times} times"
+        for t in found.tasks
+    )
+    command = f"memory_ablation.py --seeds {options.seeds} --attempts {options.attempts}"
+    command += " --weak" if options.weak else ""
+    head = f"{command}\nrecorded {found.recorded} on {found.device}\n\n{facts}\n\n"
+    head += f"fixed configuration: {plan.fixed}\n\n"
+    options.out.mkdir(parents=True, exist_ok=True)
+    (options.out / f"{name}.txt").write_text(head + told.getvalue())
+    for plot in plots.draw(found, options.out):
+        plot.rename(plot.with_name(plot.name.replace("ablation", name)))
+    print(head + told.getvalue())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Owns experiments over many runs: recorded template spaces, their replay, and the ablation."""
