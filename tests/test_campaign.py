@@ -88,7 +88,7 @@ def test_each_run_gets_an_equal_share_of_what_is_left():
     given = campaign("a", "b", "c", attempts=12, usd=3.0, minutes=10)
     config = given.entries[0].config
     first = share(given, config, Spent(), 0.0, 3)
-    assert first.budget == Budget(attempts=4, usd=1.0, minutes=pytest.approx(10 / 3))
+    assert first.budget == Budget(attempts=4, usd=1.0, minutes=10 / 3)
     frugal = share(given, config, Spent(attempts=1, usd=0.2), 60.0, 2)
     assert frugal.budget == Budget(attempts=5, usd=1.4, minutes=4.5)
     assert share(given, config, Spent(attempts=12), 60.0, 1) is None
@@ -172,14 +172,14 @@ def evokernel(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
     )
 
 
+@pytest.mark.slow
 def test_killed_campaign_goes_on_and_shows_one_table(tmp_path, warm):
-    """Two small tasks, and one that fails its check; the first run is killed on its way."""
+    """A small task, and one that fails its check; the first run is killed on its way."""
     small = TASK.replace("x + 1", "torch.tanh(x) * x").replace("8, 16", "512, 512")
     (tmp_path / "one.py").write_text(small)
-    (tmp_path / "two.py").write_text(small.replace("tanh", "sigmoid"))
     (tmp_path / "void.py").write_text(small.replace("torch.tanh(x) * x", "x * 0"))
     (tmp_path / "night.toml").write_text(
-        "tasks = ['one.py', 'void.py', 'two.py']\n[run]\nbudget = { attempts = 1 }\n"
+        "tasks = ['one.py', 'void.py']\n[run]\nbudget = { attempts = 1 }\n"
         "bench = { measurement = 'quick', baselines = ['eager'], threads = 1 }\n"
     )
     first = evokernel(tmp_path, "run", "night.toml", "--memory", "memory", "--json")
@@ -193,7 +193,7 @@ def test_killed_campaign_goes_on_and_shows_one_table(tmp_path, warm):
     second = evokernel(tmp_path, "resume", str(folder))
     said, complained = second.communicate(timeout=120)
     assert second.returncode == 0, complained
-    assert "2 of 2 tasks have a right kernel (100%)" in said
+    assert "1 of 1 tasks have a right kernel (100%)" in said
     assert "excluded: void: " in said
     assert "resumed: " in said
     assert "note: one: measured roughly (--quick)" in said

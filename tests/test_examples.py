@@ -46,3 +46,34 @@ def test_examples_run_as_they_stand(tmp_path, warm, page, words):
     said = ran(tmp_path, file.name)
     for word in words:
         assert word in said
+
+
+SMALL = (
+    "--quick",
+    "--attempts",
+    "1",
+    "--top",
+    "1",
+    "--width",
+    "64",
+    "--tokens",
+    "32",
+    "--depth",
+    "1",
+)
+
+
+@pytest.mark.slow
+def test_pipeline_goes_from_profile_to_patched_model(tmp_path, warm):
+    said = ran(tmp_path, str(ROOT / "examples" / "pipeline.py"), *SMALL, "--rounds", "3")
+    assert "profile: share of the time of all parts" in said
+    assert re.search(r"end to end: [\d.]+ ms -> [\d.]+ ms, [\d.]+x", said)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("backend", ["cuda", "triton"])
+def test_pipeline_on_a_gpu(tmp_path, warm, backend):
+    pipeline = str(ROOT / "examples" / "pipeline.py")
+    said = ran(tmp_path, pipeline, "--backend", backend, "--attempts", "3", "--rounds", "10")
+    assert re.search(r"patched [1-9]\d* parts", said)
+    assert "calls outside of what was verified: 0" in said
