@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from langgraph_sdk import get_sync_client
+from langgraph_sdk.client import SyncLangGraphClient
 
 from evokernel.testing import fake_kernel, fake_task
 
@@ -24,6 +25,9 @@ pytestmark = [
 ]
 
 ROOT = Path(__file__).parent.parent
+
+SILENT = {"LANGGRAPH_CLI_NO_ANALYTICS": "1", "LANGSMITH_TRACING": "false"}
+"""Without the first the server's command tells its makers that it was used."""
 
 GRAPHS = """
 import evokernel
@@ -54,13 +58,19 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
             cwd=folder,
             stdout=log,
             stderr=log,
-            env={**os.environ, "PYTHONPATH": path, "EVOKERNEL_HOME": str(folder / "home")},
+            env={**os.environ, **SILENT, "PYTHONPATH": path, "EVOKERNEL_HOME": str(folder)},
         )
         try:
             yield _ready(port, server, folder / "log")
         finally:
             server.terminate()
             server.wait(30)
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[SyncLangGraphClient]:
+    with get_sync_client(url=url) as client:
+        yield client
 
 
 def _ready(port: int, server: "subprocess.Popen[bytes]", log: Path) -> str:
@@ -73,8 +83,7 @@ def _ready(port: int, server: "subprocess.Popen[bytes]", log: Path) -> str:
     raise AssertionError(log.read_text())
 
 
-def test_run_is_streamed_and_leaves_its_values(url):
-    client = get_sync_client(url=url)
+def test_run_is_streamed_and_leaves_its_values(client):
     thread = client.threads.create()["thread_id"]
     parts = client.runs.stream(
         thread, "written", input={"task": fake_task().source}, stream_mode="custom"
@@ -87,8 +96,7 @@ def test_run_is_streamed_and_leaves_its_values(url):
     assert values["speedups"]["eager"] > 1
 
 
-def test_author_and_approval_come_from_outside(url):
-    client = get_sync_client(url=url)
+def test_author_and_approval_come_from_outside(client):
     thread = client.threads.create()["thread_id"]
 
     def waiting() -> dict:
