@@ -6,6 +6,7 @@ import pytest
 
 import evokernel
 from evokernel.attempt import Fault, Stage
+from evokernel.cli.summary import Summary
 from evokernel.config import Budget, MemoryConfig, RunConfig, SearchConfig
 from evokernel.errors import ConfigError, RecordError, SessionError, WorkerError
 from evokernel.evaluation import Status
@@ -221,3 +222,12 @@ def test_functions_stay_functions():
 
     assert callable(evokernel.optimize)
     assert evokernel.optimize is optimize
+
+
+def test_summary_names_no_model(tmp_path):
+    with begun(tmp_path, attempts=1) as session:
+        session.tell(session.ask(), fake_kernel(5.0))
+        session.finish()
+    text = Summary(session.record, "", "").text(None).plain
+    assert "faster than eager and torch.compile" in text
+    assert "model " not in text.partition("how to use it")[0]

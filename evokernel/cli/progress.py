@@ -162,7 +162,8 @@ def headline(setting: Setting) -> tuple[str, ...]:
         *([f"{setting.tokens:,} tokens"] if setting.tokens else []),
         *([dollars(setting.usd)] if setting.usd else []),
     ]
-    author = "" if setting.proposer == "templates" else f" by {setting.proposer}"
+    authors = {"templates": "", "external": " written by the caller"}
+    author = authors.get(setting.proposer, f" by {setting.proposer}")
     return (
         f"{setting.task}{title}{inputs}",
         f"{setting.backend} kernels{author} on {setting.device}, "

@@ -16,6 +16,7 @@ from evokernel.cli.wording import (
     times,
     with_interval,
 )
+from evokernel.config import NO_MODEL
 from evokernel.record import RunRecord
 from evokernel.record.outcome import FASTER, SAME, SLOWER, Outcome
 from evokernel.record.spending import spending
@@ -93,7 +94,7 @@ class Summary:
     def _model(self) -> list[tuple[str, str]]:
         """Which model wrote the candidates, and what its replies cost."""
         name = self._found.record.config.proposer
-        if name == "templates":
+        if name in NO_MODEL:
             return []
         return [("model", f"{name}: {spending(self._found.record).in_words()}")]
 

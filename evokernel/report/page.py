@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from evokernel.answers import BASELINES, answers, memory_in_words
+from evokernel.config import NO_MODEL
 from evokernel.evaluation import Interval, Timing
 from evokernel.record.spending import spending
 from evokernel.report.story import Row, Story
@@ -239,7 +240,7 @@ def _commands(story: Story) -> str:
     again += [f"--start {start}" for start in search.start]
     again += [f"--policy {config.memory.policy}"] if config.memory.path else ["--memory none"]
     again += [f"--threads {config.bench.threads}"] if config.bench.threads else []
-    again += [f"--model {config.proposer}"] if config.proposer != "templates" else []
+    again += [f"--model {config.proposer}"] if config.proposer not in NO_MODEL else []
     again += ["--force"] if config.force else []
     again += ["--quick"] if config.bench.measurement == "quick" else []
     lines = [
