@@ -127,6 +127,8 @@ class Proposal(Frozen):
     """The model that wrote it; empty where the run's proposer did."""
     prompt: str = ""
     """What the author was shown, in full; empty for authors that read no prompt."""
+    texts: str = ""
+    """Hash of the texts that the prompt was made of; empty without a prompt."""
     reply: str = ""
     """What the author answered, in full."""
     fault: Fault | None = None

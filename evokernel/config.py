@@ -289,6 +289,8 @@ class RunConfig(Frozen):
     model: ModelConfig = ModelConfig()
     record: Path | None = None
     """File that receives every call of a model, for `replay:FILE` to give the replies again."""
+    prompts: Path | None = None
+    """Folder with texts that replace ours in prompts, file by file."""
     runs: Path = Path("runs")
     """Folder that receives the run folder."""
     budget: Budget = Budget()

@@ -1,5 +1,7 @@
 """Owns what memory and the proposer are asked in one step."""
 
+from collections.abc import Mapping
+
 from evokernel.attempt import Attempt, Candidate, Proposal, Stage, Usage
 from evokernel.bench import HARNESS
 from evokernel.evaluation import Evaluation, Status
@@ -9,6 +11,7 @@ from evokernel.graphs.state import Services
 from evokernel.memory.experience import Experience
 from evokernel.memory.harvest import harvest
 from evokernel.memory.retrieval import Query
+from evokernel.program.description import further_shapes
 from evokernel.proposers import Exhausted, Request
 
 
@@ -109,23 +112,36 @@ def _request(services: Services, plan: Plan, parents: tuple[str, ...]) -> Reques
         parents=tuple(_attempt_of(services, sha) for sha in parents),
         children=tuple(children),
         tried=tuple(claims.first_with(attempts)),
+        history=attempts,
+        workloads=further_shapes(services.task),
         shown=tuple(_experience(services, id) for id in plan.shown),
-        machine=_machine(services),
+        values={id: services.memory.value(id, plan.stage) for id in plan.shown},
+        machine=facts(services.record.header.environment),
         baselines=services.record.baselines() or {},
         contract=services.task.options.contract or config.bench.contract,
     )
 
 
-def _machine(services: Services) -> tuple[str, ...]:
-    """What the run's record knows of the device, in words."""
-    environment = services.record.header.environment
+def facts(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """What the environment of a run says of the device, in words.
+
+    A GPU's kernels need nothing of the processor; a compiler is told without its place and hashes.
+    """
+    known = {"vectors", "caches"} if "gpu" in environment else set[str]()
     return tuple(
-        f"{words}: {environment[name]}" for name, words in FACTS.items() if environment.get(name)
+        f"{words}: {_without_place(environment[name])}"
+        for name, words in FACTS.items()
+        if environment.get(name) and name not in known
     )
 
 
+def _without_place(fact: str) -> str:
+    parts = fact.split(" | ")
+    return parts[1] if len(parts) > 1 and parts[0].startswith("/") else fact
+
+
 FACTS = {
-    "peaks": "Processor, threads and measured peaks",
+    "peaks": "Device and measured peaks",
     "vectors": "Vector instructions",
     "caches": "Caches of its first core",
     "compiler": "Compiler",

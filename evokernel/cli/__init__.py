@@ -20,6 +20,7 @@ COMMANDS = {
     "verify": ("verify:verify", "Measure a result again: does it hold here and now?"),
     "report": ("report:report", "Write a report of a run, with plots."),
     "memory": ("memory:app", "Look at what was learned, and keep it in order."),
+    "prompts": ("prompts:app", "Read what a model is shown, and replace its texts."),
     "task": ("task:app", "List the built-in tasks, or look at one."),
     "env": ("env:app", "Train models: a step environment, and trajectories as data."),
     "serve": ("serve:app", "Serve other programs, such as coding agents (MCP)."),

@@ -200,6 +200,14 @@ ApiKeyEnv = Annotated[
         help="Environment variable that holds the model's key.  [default: the provider's usual]",
     ),
 ]
+Prompts = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Folder with texts of your own for a model, in place of ours file by file; "
+        "`evokernel prompts copy DIR` makes one.",
+    ),
+]
 Usd = Annotated[
     float | None, typer.Option(metavar="X", help="US dollars that a model may cost at most.")
 ]

@@ -42,6 +42,7 @@ def run(
     model: options.Model = None,
     base_url: options.BaseUrl = None,
     api_key_env: options.ApiKeyEnv = None,
+    prompts: options.Prompts = None,
     usd: options.Usd = None,
     tokens: options.Tokens = None,
     timeout: options.Timeout = 600,
@@ -82,10 +83,14 @@ def run(
         "memory": {**_memory(memory, policy), "credit": credit},
         "bench": {"threads": threads, "measurement": measurement, "tune": tune},
         "force": force,
+        "prompts": prompts and prompts.absolute(),
         **_proposer(
             model,
             {"base_url": base_url, "api_key_env": api_key_env, "timeout_s": timeout},
-            {"usd": usd, "tokens": tokens, "base-url": base_url, "api-key-env": api_key_env},
+            {
+                **{"usd": usd, "tokens": tokens, "base-url": base_url},
+                **{"api-key-env": api_key_env, "prompts": prompts},
+            },
         ),
     }
     if campaign.is_wanted(tasks, jobs):

@@ -253,7 +253,14 @@ def _proposer(config: RunConfig, say: Say, book: CallBook) -> Proposer:
         )
     from evokernel.proposers.llm import ModelProposer
 
-    return ModelProposer(config.proposer, config.model, say=say, budget=config.budget, book=book)
+    return ModelProposer(
+        config.proposer,
+        config.model,
+        say=say,
+        budget=config.budget,
+        book=book,
+        prompts=config.prompts,
+    )
 
 
 def _evaluator(task: Task, config: RunConfig, say: Say) -> Evaluator:

@@ -1,6 +1,7 @@
 """Owns the description of a task: everything that can be told about it before a run."""
 
 from collections import Counter
+from functools import lru_cache
 
 from evokernel.frozen import Frozen
 from evokernel.opgraph import CaptureFailed, OpGraph, TensorSpec, capture, rows_independent
@@ -8,6 +9,7 @@ from evokernel.program import Program
 from evokernel.program.estimate import MemoryEstimate, estimate_from
 from evokernel.program.shapes import shapes
 from evokernel.task import Task, TaskOptions, Workload
+from evokernel.wording import counted
 
 
 class Operators(Frozen):
@@ -81,6 +83,31 @@ def describe(task: Task) -> Description:
         parameters=shapes(program).parameters,
         workloads=tuple(_workload(program, workload) for workload in program.workloads()),
     )
+
+
+def further_shapes(task: Task) -> tuple[str, ...]:
+    """The inputs of every workload after the first, one a line; hidden ones are only counted.
+
+    Raises:
+        TaskError: the file does not run.
+    """
+    return _further(task.source) if "get_workloads" in task.source else ()
+
+
+@lru_cache(maxsize=4)
+def _further(source: str) -> tuple[str, ...]:
+    program = Task.from_source(source).program()
+    workloads = program.workloads()[1:]
+    shown = [workload for workload in workloads if not workload.hidden]
+    told = [f"- `{each.name}`: {_inputs(program, each)}" for each in shown]
+    if hidden := len(workloads) - len(shown):
+        told.append(f"- {counted(hidden, 'further workload')} that nobody is shown")
+    return ("It has to be right for these inputs, too:", *told) if told else ()
+
+
+def _inputs(program: Program, workload: Workload) -> str:
+    specs = shapes(program, workload).inputs
+    return ", ".join(f"{spec.dtype}{list(spec.shape)}" for spec in specs) or "no tensors"
 
 
 def _workload(program: Program, workload: Workload) -> WorkloadDescription:

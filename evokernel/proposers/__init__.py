@@ -5,6 +5,7 @@ from typing import Literal, Protocol
 from evokernel.attempt import Attempt, Backend, Proposal, Stage
 from evokernel.frozen import Frozen
 from evokernel.memory.experience import Experience
+from evokernel.memory.values import Value
 from evokernel.opgraph import OpGraph
 from evokernel.task import Task
 
@@ -27,8 +28,14 @@ class Request(Frozen):
     """Attempts already made from the first parent; for a draft from nothing, earlier ones."""
     tried: tuple[str, ...] = ()
     """Hashes of every candidate of this run: proposing one of them again is useless."""
+    history: tuple[Attempt, ...] = ()
+    """Every attempt of the run so far, oldest first."""
+    workloads: tuple[str, ...] = ()
+    """Further shapes that have to be right, in words; hidden ones are only counted."""
     shown: tuple[Experience, ...] = ()
     """What memory brought back, best first."""
+    values: dict[str, Value] = {}
+    """What memory holds each of them to be worth in this stage, by id."""
     machine: tuple[str, ...] = ()
     """Facts about the device, one a line, for people and models."""
     baselines: dict[str, float] = {}

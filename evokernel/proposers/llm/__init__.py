@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from evokernel.attempt import Backend, Proposal, Stage
 from evokernel.bench import Say, silent
 from evokernel.config import Budget, ModelConfig
 from evokernel.errors import ConfigError, PromptTooLong
 from evokernel.opgraph import OpGraph
-from evokernel.prompts import Limits, Prompt, backends, render
+from evokernel.prompts import Prompt, Texts, backends, compose
 from evokernel.proposers import Request
 from evokernel.proposers.llm.book import CallBook
 from evokernel.proposers.llm.calls import Calls, Pause, Services
@@ -33,9 +34,11 @@ class ModelProposer:
         budget: What the calls of the run may cost together.
         book: Where its calls are stored.
         pause: Waits between two calls.
+        prompts: Folder with texts that replace ours, file by file.
 
     Raises:
-        ConfigError: no such provider, no key, or an address that is none; litellm is not imported.
+        ConfigError: no such provider, no key, an address that is none, or texts that cannot be
+            used; litellm is not imported.
     """
 
     def __init__(
@@ -47,8 +50,10 @@ class ModelProposer:
         budget: Budget | None = None,
         book: CallBook | None = None,
         pause: Pause = time.sleep,
+        prompts: Path | None = None,
     ) -> None:
         self.name = name
+        self._texts = Texts.load(prompts)
         settings = settings or ModelConfig()
         self._say = say
         self._budget = budget or Budget()
@@ -90,16 +95,17 @@ class ModelProposer:
         """
         prompt, outcome = self._asked(request)
         author = self._models[request.stage].name
-        return proposal_of(
+        proposal = proposal_of(
             request, prompt.text, outcome.texts, outcome.reading, outcome.usage, author
         )
+        return proposal.model_copy(update={"texts": prompt.digest})
 
     def _asked(self, request: Request) -> tuple[Prompt, Outcome]:
-        """Ask; a prompt that does not fit is shortened by the stated limits and sent again."""
+        """Ask; a prompt that does not fit is shortened in the stated order and sent again."""
         model = self._models[request.stage]
         before = [parent.proposal.candidate.source for parent in request.parents]
         refused: PromptTooLong | None = None
-        for prompt in _prompts(request):
+        for prompt in _prompts(request, self._texts):
             talk = Conversation(
                 model.calls, model.settings, request.step, request.stage, before, self._say
             )
@@ -112,12 +118,14 @@ class ModelProposer:
         raise refused or AssertionError("there is always a prompt")
 
 
-def _prompts(request: Request) -> Iterator[Prompt]:
+def _prompts(request: Request, texts: Texts) -> Iterator[Prompt]:
     """The prompt, and shorter ones."""
-    limits = Limits()
-    for _ in range(1 + SHORTER):
-        yield render(request, _suitable(request), limits)
-        limits = limits.halved()
+    composition = compose(request, _suitable(request), texts)
+    prompt = composition.fit()
+    yield prompt
+    for _ in range(SHORTER):
+        prompt = composition.fit(prompt.tokens // 2)
+        yield prompt
 
 
 def _suitable(request: Request) -> list[Technique]:
