@@ -15,6 +15,7 @@ from evokernel.graphs.state import Services
 from evokernel.memory import credit
 from evokernel.memory.harvest import Scene, harvest
 from evokernel.memory.rewards import Reward, draft_reward, refine_reward
+from evokernel.prompts import guide
 from evokernel.record import RunRecord
 
 
@@ -120,7 +121,8 @@ def _weights(
     parents = [
         known[sha].proposal.candidate.source for sha in attempt.proposal.parents if sha in known
     ]
-    return credit.weights(shown, attempt.proposal, (*parents, services.task.source))
+    had = (*parents, services.task.source, guide(attempt.proposal.candidate.backend))
+    return credit.weights(shown, attempt.proposal, had)
 
 
 def _give(services: Services, attempt: Attempt, reward: Reward) -> None:

@@ -30,7 +30,7 @@ def first_request(
         step="preview/1",
         seed=step_seed(0, 1),
         workloads=further_shapes(task),
-        machine=facts(environment),
+        machine=facts(environment, backend),
         contract=task.options.contract or "own_kernels_only",
     )
 
@@ -59,7 +59,7 @@ def next_request(record: RunRecord, stage: Stage, parents: Sequence[Attempt]) ->
         workloads=further_shapes(task),
         shown=shown,
         values=values,
-        machine=facts(record.header.environment),
+        machine=facts(record.header.environment, config.backend),
         baselines=record.baselines() or {},
         contract=task.options.contract or config.bench.contract,
     )

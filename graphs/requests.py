@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from evokernel.attempt import Attempt, Candidate, Proposal, Stage, Usage
+from evokernel.attempt import Attempt, Backend, Candidate, Proposal, Stage, Usage
 from evokernel.bench import HARNESS
 from evokernel.evaluation import Evaluation, Status
 from evokernel.graphs import claims, learning
@@ -116,22 +116,22 @@ def _request(services: Services, plan: Plan, parents: tuple[str, ...]) -> Reques
         workloads=further_shapes(services.task),
         shown=tuple(_experience(services, id) for id in plan.shown),
         values={id: services.memory.value(id, plan.stage) for id in plan.shown},
-        machine=facts(services.record.header.environment),
+        machine=facts(services.record.header.environment, config.backend),
         baselines=services.record.baselines() or {},
         contract=services.task.options.contract or config.bench.contract,
     )
 
 
-def facts(environment: Mapping[str, str]) -> tuple[str, ...]:
+def facts(environment: Mapping[str, str], backend: Backend) -> tuple[str, ...]:
     """What the environment of a run says of the device, in words.
 
     A GPU's kernels need nothing of the processor; a compiler is told without its place and hashes.
     """
-    known = {"vectors", "caches"} if "gpu" in environment else set[str]()
+    hidden = set[str]() if backend == "cpp" else {"vectors", "caches"}
     return tuple(
         f"{words}: {_without_place(environment[name])}"
         for name, words in FACTS.items()
-        if environment.get(name) and name not in known
+        if environment.get(name) and name not in hidden
     )
 
 

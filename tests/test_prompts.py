@@ -570,3 +570,29 @@ def test_what_a_compiler_printed_is_not_told_twice():
     error = Diagnostic(severity="error", message="no `;`", file="kernel_0.cpp", line=3)
     user = repair(Status.COMPILE_ERROR, compiles=False, diagnostics=(error,), log="no `;` at all")
     assert user.count("no `;`") == 1
+
+
+def test_code_that_stands_elsewhere_is_not_shown_again():
+    parent, child = attempt(1, kernel(2.0)), attempt(2, kernel(1.9, "    extra = 1\n"))
+    known = harvest(child, SCENE, parent)
+    user = render(request(Stage.REFINE, parents=(parent, child), shown=known), []).user
+    assert user.count("Its code is that of the second candidate.") == 2
+    assert user.count("extra = 1") == 1
+
+
+def test_two_parents_that_noise_may_explain_are_called_so():
+    shown = request(Stage.REFINE, parents=(FAST, attempt(2, fake_kernel(1.9, doubt=0.5))))
+    assert "which one is faster is not certain" in render(shown, []).user
+    clear = request(Stage.REFINE, parents=(FAST, attempt(3, fake_kernel(6.0))))
+    assert "not certain" not in render(clear, []).user
+
+
+def test_what_was_tried_names_the_compilers_first_error():
+    error = Diagnostic(severity="error", message="no `;` there", file="kernel_0.cpp", line=3)
+    source = fake_kernel(note="tried")
+    verdict = failed(
+        source, Status.COMPILE_ERROR, compiles=False, diagnostics=(error,), reason="in `load`: no"
+    )
+    tried = attempt(3, source, Stage.REFINE, evaluation=verdict)
+    user = render(request(Stage.REFINE, parents=(FAST,), children=(tried,)), []).user
+    assert "idea 3 -> compile_error: no `;` there" in user

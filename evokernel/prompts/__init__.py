@@ -6,7 +6,9 @@ folder of the user's own may replace any of them.
 """
 
 from collections.abc import Iterable
+from functools import cache
 
+from evokernel.attempt import Backend
 from evokernel.prompts.composition import Composition, Prompt, compose
 from evokernel.prompts.fitting import ORDER, Fitted, fit
 from evokernel.prompts.section import Item, Section, tokens
@@ -28,6 +30,7 @@ __all__ = [
     "compose",
     "copy",
     "fit",
+    "guide",
     "render",
     "tokens",
 ]
@@ -38,6 +41,12 @@ _LANGUAGES = ("cpp", "cuda", "triton")
 def backends() -> tuple[str, ...]:
     """The languages that there is a text for."""
     return _LANGUAGES
+
+
+@cache
+def guide(backend: Backend) -> str:
+    """Our guide to a language, as every author reads it."""
+    return Texts.load().plain(f"{backend}.md")
 
 
 def render(

@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 
 from evokernel.attempt import Attempt
+from evokernel.evaluation import Evaluation, Status
 from evokernel.prompts import sources
-from evokernel.prompts.exemplars import Variant
+from evokernel.prompts.exemplars import Variant, of_attempt
 from evokernel.prompts.section import Item, Section, line
 from evokernel.prompts.situation import Situation
 from evokernel.prompts.verdict import figures
@@ -40,6 +41,9 @@ def second(situation: Situation) -> Section:
     """The other start point of a recombination, with its figures."""
     first, attempt = situation.parents[:2]
     told = "\n".join(figures(attempt.evaluation))
+    sides = of_attempt(first), of_attempt(attempt)
+    if sides[0] and sides[1] and not sides[0].is_apart(sides[1]):
+        told += "\nThe intervals of the two overlap: which one is faster is not certain."
     base = first.proposal.candidate.source
     return _source("second", "The second candidate", attempt, 9_000, 1_500, base, told)
 
@@ -152,10 +156,17 @@ def _attempt(attempt: Attempt, before_ms: float | None) -> str:
     told += f": {said}" if said else ""
     told += f", expected to be {times(proposal.predicted)} as fast" if proposal.predicted else ""
     if attempt.median_ms is None:
-        return f"{told} -> {evaluation.status}: {line(evaluation.reason, _SAID)}"
+        return f"{told} -> {evaluation.status}: {line(_cause(evaluation), _SAID)}"
     told += f" -> right, {milliseconds(attempt.median_ms)} a call"
     if before_ms is not None:
         ratio = before_ms / attempt.median_ms
         return f"{told}, {times(ratio)} as fast as the candidate"
     eager = evaluation.timing.against("eager") if evaluation.timing else None
     return f"{told}, {with_interval(eager.ratio)} as fast as PyTorch eager" if eager else told
+
+
+def _cause(evaluation: Evaluation) -> str:
+    """Why it failed, in one line: of a compiler its first error, which says more."""
+    errors = [d.message for d in evaluation.diagnostics if d.severity == "error"]
+    is_compiler = evaluation.status is Status.COMPILE_ERROR and errors
+    return sources.reason(errors[0] if is_compiler else evaluation.reason)

@@ -120,7 +120,9 @@ def compose(
         attempts.exemplars(situation, variants),
         attempts.drafts(situation),
         attempts.best(situation, named),
-        knowledge.experiences(situation, ids, _whole(situation, variants)),
+        knowledge.experiences(
+            situation, ids, _whole(situation, variants), _places(situation, variants)
+        ),
         knowledge.techniques(techniques, parents),
     ]
     if parents:
@@ -148,6 +150,14 @@ def _whole(situation: Situation, variants: tuple[Variant, ...]) -> tuple[str, st
     if parents and parents[0].proposal.fault is None:
         return parents[0].proposal.candidate.source, "the candidate"
     return (variants[0].source, variants[0].name) if variants else ("", "")
+
+
+def _places(situation: Situation, variants: tuple[Variant, ...]) -> dict[str, str]:
+    """Where the code of candidates stands, by their hashes."""
+    names = ("the candidate", "the second candidate")
+    found = [(a, name) for a, name in zip(situation.parents, names, strict=False)]
+    found += [(v.attempt, v.name) for v in variants if v.attempt is not None]
+    return {a.proposal.candidate.sha: name for a, name in found}
 
 
 def _system(situation: Situation, texts: Texts) -> str:

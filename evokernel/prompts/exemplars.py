@@ -68,7 +68,7 @@ def exemplars(situation: Situation) -> tuple[Variant, ...]:
         return chosen if len(chosen) == 2 else ()
     if len(parents) > 1 or parents[0].median_ms is None:
         return ()
-    start = _of_attempt(parents[0])
+    start = of_attempt(parents[0])
     others = [v for v in known if start and v.bucket != start.bucket and v.is_apart(start)]
     return draw(others, 1, situation.seed)
 
@@ -106,7 +106,7 @@ def _variants(situation: Situation) -> list[Variant]:
     """Every verified kernel of this task, then those of near tasks that memory brought back."""
     family = situation.graph.family if situation.graph else "unknown"
     found = [
-        *map(_of_attempt, situation.history),
+        *map(of_attempt, situation.history),
         *(_of_experience(e) for e in situation.shown if family in {"unknown", e.family}),
     ]
     by_source: dict[str, Variant] = {}
@@ -115,7 +115,8 @@ def _variants(situation: Situation) -> list[Variant]:
     return list(by_source.values())
 
 
-def _of_attempt(attempt: Attempt) -> Variant | None:
+def of_attempt(attempt: Attempt) -> Variant | None:
+    """A verified attempt as a side of a comparison; None without a speedup over eager."""
     timing = attempt.evaluation.timing
     eager = timing.against("eager") if timing else None
     if eager is None or eager.ratio.value <= 0:

@@ -22,7 +22,10 @@ _KINDS = {
 
 
 def experiences(
-    situation: Situation, named: Iterable[str], base: tuple[str, str] = ("", "")
+    situation: Situation,
+    named: Iterable[str],
+    base: tuple[str, str] = ("", ""),
+    places: Mapping[str, str] | None = None,
 ) -> Section:
     """What memory brought back, without what is shown elsewhere in the prompt.
 
@@ -31,6 +34,7 @@ def experiences(
         named: Ids that are shown elsewhere.
         base: A kernel that is shown whole, and what it is called: like ones are shown as a
             difference from it.
+        places: Hashes of candidates whose code stands elsewhere in the prompt, and where.
     """
     seen = set(named)
     shown = [e for e in situation.shown if e.id not in seen]
@@ -44,7 +48,7 @@ def experiences(
             "operators may be others, and speedups were measured where it was learned."
         ),
         items=tuple(
-            _experience(e, task, situation.values, _code(e, base, shown[:n]))
+            _experience(e, task, situation.values, _code(e, base, _twin(e, shown[:n], places)))
             for n, e in enumerate(shown)
         ),
         budget=6000,
@@ -115,15 +119,23 @@ def _experience(experience: Experience, task: str, values: Mapping[str, Value], 
     return code.model_copy(update={"text": "\n".join(told)})
 
 
-def _code(experience: Experience, base: tuple[str, str], before: list[Experience]) -> Item:
-    """The code of an experience; its text says what it is a difference from.
+def _twin(
+    experience: Experience, before: list[Experience], places: Mapping[str, str] | None
+) -> str:
+    """Where its code stands already; the kernel and the edit that one step left hold the same."""
+    candidate = experience.origin.candidate
+    if place := (places or {}).get(candidate):
+        return place
+    twins = (e.id for e in before if candidate and e.origin.candidate == candidate)
+    found = next(twins, "")
+    return f"`{found}`" if found else ""
 
-    The kernel and the edit that one step left behind hold the same code: it is shown once.
-    """
-    payload, candidate = experience.payload, experience.origin.candidate
-    twins = (e for e in before if candidate and e.origin.candidate == candidate)
-    if experience.outcome == "success" and (twin := next(twins, None)):
-        return Item(text=f" Its code is that of `{twin.id}`.")
+
+def _code(experience: Experience, base: tuple[str, str], twin: str) -> Item:
+    """The code of an experience; its text says what it is a difference from."""
+    payload = experience.payload
+    if twin and experience.kind in {"kernel", "edit", "fix"}:
+        return Item(text=f" Its code is that of {twin}.")
     # A difference says more than the source that it leads to; a failed source is no example.
     if payload.get("diff"):
         changes = sources.without_names(payload["diff"])

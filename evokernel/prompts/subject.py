@@ -80,11 +80,12 @@ def _assigns(node: ast.Assign, name: str) -> bool:
 
 def _work(graph: OpGraph) -> str:
     flops, moved = graph.flops, graph.min_bytes
+    density = flops / max(moved, 1)
     return (
         "As recorded for the shapes of `get_inputs`. A call takes "
         f"{_counted(flops)} floating-point operations and moves at least {_counted(moved)} bytes "
         "(inputs and parameters read once, results written once): "
-        f"{flops / max(moved, 1):.2g} operations a byte."
+        f"{density:.{0 if density >= 10 else 2}f} operations a byte."
     )
 
 
