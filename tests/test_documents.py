@@ -60,7 +60,7 @@ def test_links_lead_somewhere(page):
     assert missing == []
 
 
-GROUPS = {"memory", "task", "serve", "env"}
+GROUPS = {"memory", "task", "serve", "env", "prompts"}
 
 
 @cache

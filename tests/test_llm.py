@@ -25,6 +25,7 @@ from evokernel.errors import (
 from evokernel.evaluation import Status
 from evokernel.memory.store import Memory
 from evokernel.optimize import RunResult, RunStopped, optimize, resume
+from evokernel.prompts import Texts
 from evokernel.proposers import Request
 from evokernel.proposers.llm import ModelProposer
 from evokernel.proposers.llm.access import Access
@@ -118,6 +119,7 @@ def test_proposal_from_a_reply(monkeypatch):
     assert made.candidate.source.startswith("import torch\n# median_ms: 3.0")
     assert made.techniques == ("vectorized-math", "row-caching")
     assert made.rationale == "It is faster"
+    assert made.texts == Texts.load().digest
     assert made.reply == FASTER
     assert made.usage.tokens_in > 1000
     assert made.usage.tokens_out == len(FASTER) // 4
@@ -325,9 +327,10 @@ def test_price_and_tiers_of_prices_are_known(model):
     assert price(model).token_out > price(model).token_in > 0
 
 
-def test_backend_without_a_prompt():
-    with ChatServer() as server, pytest.raises(ConfigError, match="`triton`"):
-        proposer(server).check(TASK, None, "triton")
+@pytest.mark.parametrize("backend", ["cpp", "cuda", "triton"])
+def test_every_language_is_served(backend):
+    with ChatServer() as server:
+        proposer(server).check(TASK, None, backend)
 
 
 def test_providers_are_those_of_litellm():
@@ -495,7 +498,7 @@ def test_prompts_hold_what_the_steps_before_them_found(replayed):
     by_sha = {attempt.proposal.candidate.sha: attempt for attempt in attempts}
     for index, attempt in enumerate(attempts):
         prompt = server.prompt(index)
-        assert RECORDED.task().source.strip() in prompt
+        assert RECORDED.task().source.partition("EVOKERNEL = ")[0].strip() in prompt
         for parent in (by_sha[sha] for sha in attempt.proposal.parents):
             assert parent.proposal.candidate.source.strip() in prompt
             assert f"takes {parent.median_ms:.3f} ms a call" in prompt

@@ -431,7 +431,7 @@ def test_sections_are_shortened_in_the_stated_order_and_to_their_least_first():
     assert smaller.sections["best"].left_out == "4 of 5 things"
     assert smaller.sections["log"].left_out == "4 of 5 things"
     assert smaller.sections["task"].tokens == sizes["task"]
-    smallest = fit(known, 700)
+    smallest = fit(known, 500)
     assert smallest.sections["log"].left_out == "all of `log`"
     assert smallest.sections["task"].left_out == "3 of 5 things"
     assert fit(known, 0).sections["task"].tokens == smallest.sections["task"].tokens
