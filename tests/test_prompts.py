@@ -8,6 +8,7 @@ from evokernel.attempt import Fault, Stage
 from evokernel.evaluation import Contract, Correctness, Diagnostic, Interval, Mismatch, Status
 from evokernel.memory.harvest import Scene, harvest
 from evokernel.memory.values import Value
+from evokernel.opgraph import TensorSpec
 from evokernel.profile import Profile
 from evokernel.prompts import ORDER, Item, Section, compose, fit, render, tokens
 from evokernel.prompts.exemplars import Variant, draw, exemplars
@@ -131,6 +132,7 @@ def test_repair_shows_where_values_differ():
     assert "- inputs `large`, workload `default`, output 0: 3 of 128 elements differ." in user
     assert "Kinds of inputs for which it was right: normal." in user
     assert "The rule: ten times the reference's own error" in user
+    assert "This looks like" not in user
 
 
 def test_repair_of_a_reply_without_code_shows_the_reply():
@@ -322,7 +324,16 @@ def difference(**more) -> str:
         tolerance="a rule",
         mismatches=(Mismatch.model_validate({**given, **more}),),
     )
-    return repair(Status.WRONG_VALUES, compiles=True, correctness=correctness)
+    source = fake_kernel(note="wrong")
+    verdict = failed(source, Status.WRONG_VALUES, compiles=True, correctness=correctness)
+    graph = fake_graph()
+    wide = TensorSpec(shape=(8, 100), dtype="float32")
+    nodes = (graph.nodes[0], graph.nodes[1].model_copy(update={"outputs": (wide,)}))
+    shown = request(
+        parents=(attempt(1, source, evaluation=verdict),),
+        graph=graph.model_copy(update={"nodes": nodes}),
+    )
+    return render(shown, NOTES).user
 
 
 @pytest.mark.parametrize(
@@ -334,10 +345,14 @@ def difference(**more) -> str:
         ({"got": 0.0, "expected": 1.0}, "elements that no thread writes"),
         ({"got": 1.0, "expected": 1.0001}, "lost precision (the relative error is 0.0001)"),
         ({"wrong": 128, "total": 128}, "a fault in what every element goes through"),
+        (
+            {"worst_index": (3, 95), "wrong": 8, "total": 800, "output": ""},
+            "a fault at the end of rows",
+        ),
     ],
 )
 def test_the_pattern_of_a_difference_is_named(found, told):
-    assert told in difference(**found)
+    assert f"This looks like {told}" in difference(**found)
 
 
 def test_a_message_of_the_compiler_is_found_in_the_candidate():
@@ -360,12 +375,17 @@ def test_a_breach_of_the_contract_is_told_with_its_lines():
         is_kept=False,
         library_calls=("softmax",),
         breaches=("`forward` computed with `softmax`",),
-        hints=(Diagnostic(severity="note", message="m", line=7, excerpt="torch.softmax(x, 1)"),),
+        hints=(Diagnostic(severity="note", message="m", line=99, excerpt="torch.softmax(x, 1)"),),
     )
-    user = repair(
-        Status.CONTRACT, reason="not by its own kernels", compiles=True, contract=contract
-    )
-    for part in ("- `forward` computed with", "called: `softmax`", "- line 7: torch.softmax(x, 1)"):
+    source = fake_kernel().replace("    pass", "    y = torch.softmax(x, 1)")
+    user = repair(Status.CONTRACT, source, reason="not its own", compiles=True, contract=contract)
+    at = source.splitlines().index("    y = torch.softmax(x, 1)") + 1
+    assert f"- line {at}: y = torch.softmax(x, 1)" in user
+    for part in (
+        "- `forward` computed with",
+        "called: `softmax`",
+        "- line 99: torch.softmax(x, 1)",
+    ):
         assert part in user
     assert "Write that part as a kernel of your own" in user
 
@@ -596,3 +616,16 @@ def test_what_was_tried_names_the_compilers_first_error():
     tried = attempt(3, source, Stage.REFINE, evaluation=verdict)
     user = render(request(Stage.REFINE, parents=(FAST,), children=(tried,)), []).user
     assert "idea 3 -> compile_error: no `;` there" in user
+
+
+def test_a_traceback_of_one_line_is_not_told_twice():
+    error = Diagnostic(severity="error", message="no attribute", file="candidate.py", line=2)
+    log = 'Traceback (most recent call last):\n  File "candidate.py", line 2, in forward\n    x.y'
+    for frames, times in ((1, 0), (2, 1)):
+        printed = log + "\n".join(['\n  File "candidate.py", line 3, in inner'] * (frames - 1))
+        user = repair(
+            Status.RUNTIME_ERROR, diagnostics=(error,), log=printed, reason="in `run`: no"
+        )
+        assert user.count("The end of what it printed") == times
+    crash = "Fatal Python error: Segmentation fault\n\nStack (most recent call first):\n"
+    assert "Fatal" not in repair(Status.CRASHED, reason="in `run`: it died", log=crash)

@@ -13,6 +13,8 @@ _PLANS = re.compile(r"^# evokernel-template: .*\n+", re.MULTILINE)
 """What the templates note for themselves."""
 _FRAME = re.compile(r'^ *File "(?P<file>[^"]*)", line \d+,? (in .*)?$')
 _FOLDERS = re.compile(r"(?<![\w.:/])/(?:[\w.+@~-]+/)+(?=[\w.+@~-])")
+_FATAL = re.compile(r"Fatal Python error: [^\n]*(\n\s*|Stack \(most recent call first\):)*")
+"""Says no more than the status where no line of the candidate follows."""
 _NOISE = ("Extension modules: ", "Current thread 0x")
 _PHASES = {"load": "on import", "run": "in a call", "time": "in a timed call"}
 
@@ -76,7 +78,8 @@ def log(text: str) -> str:
             is_foreign = False
         if not is_foreign and not line.startswith(_NOISE):
             kept.append(line)
-    return without_folders("\n".join(kept)).strip()
+    text = without_folders("\n".join(kept)).strip()
+    return "" if _FATAL.fullmatch(text) else text
 
 
 def without_folders(text: str) -> str:

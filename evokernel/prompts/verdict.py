@@ -1,6 +1,7 @@
 """Owns what a prompt says of a judged candidate: its figures, or how it failed, and what to do."""
 
 import math
+import re
 
 from evokernel.attempt import Attempt
 from evokernel.evaluation import Contract, Diagnostic, Evaluation, Mismatch, Status
@@ -17,6 +18,8 @@ _AROUND = 2
 """Lines of the candidate before and after the first error."""
 _MESSAGES = 8
 _DIFFERENCES = 4
+_NEAR = 1000.0
+"""Errors above so many times what is allowed are not a matter of the rule (ours)."""
 _PRINTED = 1500
 """Letters of what the candidate printed: its end."""
 
@@ -39,13 +42,20 @@ def verdict(situation: Situation) -> Section:
 def log(situation: Situation) -> Section:
     """The end of what the failed candidate printed."""
     evaluation = situation.parents[0].evaluation
-    # What a compiler printed is told message by message.
-    is_told = evaluation.status.is_feasible or evaluation.status is Status.COMPILE_ERROR
-    text = "" if is_told else sources.log(evaluation.log)[-_PRINTED:].strip()
+    text = "" if _is_told(evaluation) else sources.log(evaluation.log)[-_PRINTED:].strip()
     item = Item(text="", code=text, what="the output")
     return Section(
         name="log", title="The end of what it printed", items=(item,) if text else (), budget=600
     )
+
+
+def _is_told(evaluation: Evaluation) -> bool:
+    """Whether the verdict says all that was printed: a compiler's messages, one line's error."""
+    if evaluation.status in {Status.PASSED, Status.COMPILE_ERROR}:
+        return True
+    has_place = any(d.file == "candidate.py" and d.line for d in evaluation.diagnostics)
+    is_traceback = evaluation.log.lstrip().startswith("Traceback (most recent call last)")
+    return has_place and is_traceback and evaluation.log.count('File "candidate.py"') < 2
 
 
 def advice(attempt: Attempt) -> str:
@@ -106,7 +116,7 @@ def _failure(attempt: Attempt, situation: Situation) -> list[str]:
     told += _messages(messages, source, reason)
     told += _differences(evaluation, situation.graph, reason)
     if evaluation.contract is not None:
-        told += _breaches(evaluation.contract, reason)
+        told += _breaches(evaluation.contract, source, reason)
     return told
 
 
@@ -163,23 +173,30 @@ def _differences(evaluation: Evaluation, graph: OpGraph | None, reason: str) -> 
     told = [_difference(m, graph, reason) for m in found.mismatches[:_DIFFERENCES]]
     if (more := len(found.mismatches) - _DIFFERENCES) > 0:
         told.append(f"[... and {more} more differences]")
+    if evaluation.status is not Status.WRONG_VALUES:
+        return [text for text in told if text]
     wrong = {m.family for m in found.mismatches}
     if right := [family for family in found.families if family not in wrong]:
         told.append(f"Kinds of inputs for which it was right: {', '.join(right)}.")
-    return [*told, f"The rule: {line(found.tolerance, _LINE)}"]
+    if found.worst_ratio < _NEAR:
+        told.append(f"The rule: {line(found.tolerance, _LINE)}")
+    return [text for text in told if text]
 
 
 def _difference(mismatch: Mismatch, graph: OpGraph | None, reason: str) -> str:
+    pattern = _pattern(mismatch, graph)
     detail = line(mismatch.detail, _LINE).rstrip(".")
-    said = "as said above" if detail in reason else detail
-    where = f"workload `{mismatch.workload}`, output {mismatch.output}"
-    return f"- inputs `{mismatch.family}`, {where}: {said}.{_pattern(mismatch, graph)}"
+    if detail in reason:
+        return pattern
+    output = f", output {mismatch.output}" if mismatch.output else ""
+    where = f"inputs `{mismatch.family}`, workload `{mismatch.workload}`{output}"
+    return f"- {where}: {detail}. {pattern}".rstrip()
 
 
 def _pattern(mismatch: Mismatch, graph: OpGraph | None) -> str:
     """What the difference looks like, where that is plain."""
     told = [*_by_value(mismatch), *_by_place(mismatch, graph)]
-    return f" This looks like {'; and '.join(told)}." if told else ""
+    return f"This looks like {'; and '.join(told)}." if told else ""
 
 
 def _by_value(mismatch: Mismatch) -> list[str]:
@@ -215,22 +232,34 @@ def _by_place(mismatch: Mismatch, graph: OpGraph | None) -> list[str]:
 
 def _shape(mismatch: Mismatch, graph: OpGraph | None) -> tuple[int, ...]:
     """Shape of the output, where the graph tells it for this workload."""
-    if graph is None or mismatch.workload != "default" or not mismatch.output.isdigit():
+    output = mismatch.output or "0"
+    if graph is None or mismatch.workload != "default" or not output.isdigit():
         return ()
     made = {node.name: node.outputs for node in graph.nodes}
-    number = int(mismatch.output)
+    number = int(output)
     if number >= len(graph.results):
         return ()
     ref = graph.results[number]
     return made[ref.node][ref.index].shape
 
 
-def _breaches(contract: Contract, reason: str) -> list[str]:
+def _breaches(contract: Contract, source: str, reason: str) -> list[str]:
     told = [f"- {line(b, _LINE)}" for b in contract.breaches if b.rstrip(".") not in reason]
     if contract.library_calls and not all(call in reason for call in contract.library_calls):
         called = ", ".join(f"`{call}`" for call in contract.library_calls)
         told.append(f"- operators of PyTorch that `forward` called: {called}")
-    if not contract.is_kept:
-        hints = (f"- line {h.line}: {line(h.excerpt or h.message, 160)}" for h in contract.hints)
-        told += list(hints)[:_DIFFERENCES]
-    return told
+    if contract.is_kept:
+        return told
+    at = {h.line: h.excerpt or h.message for h in contract.hints if h.line}
+    at |= _calls(contract.library_calls, source)
+    lines = [f"- line {n}: {line(text, 160)}" for n, text in sorted(at.items())]
+    return told + lines[:_DIFFERENCES]
+
+
+def _calls(operators: tuple[str, ...], source: str) -> dict[int, str]:
+    """Lines of the candidate that name an operator which the library was seen to compute."""
+    names = {re.sub(r"^(?:\w+\.)?_*|(?:\.\w+)$|_$", "", operator) for operator in operators}
+    names.discard("")
+    pattern = re.compile(rf"\.(?:{'|'.join(map(re.escape, sorted(names)))})_?\(")
+    found = enumerate(source.splitlines(), 1) if names else ()
+    return {number: text.strip() for number, text in found if pattern.search(text)}
