@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from evokernel.frozen import Frozen
 
 LETTERS = 3.5
-"""Letters in a token, as estimated (ours): GPT-4's tokeniser takes 3.5 to 3.9 for these prompts,
-in which code stands between English sentences."""
+"""Letters in a token, as estimated (ours): GPT-4's tokeniser (cl100k) takes 3.5 to 4.1 for prompts
+of real runs, in which code stands between English sentences."""
 SHORTEST = 400
 """Letters of a code that is shown at all: less of one says nothing."""
 
