@@ -8,7 +8,7 @@ from rich.table import Table
 
 from evokernel.cli import options
 from evokernel.cli.groups import group
-from evokernel.cli.listing import show
+from evokernel.cli.listing import show, show_pairs
 from evokernel.cli.runs import found
 from evokernel.errors import ConfigError
 
@@ -39,6 +39,7 @@ def list_texts(prompts: options.Prompts = None, as_json: options.AsJson = False)
     Example: evokernel prompts list
     """
     from evokernel.prompts import FILES, Texts, tokens
+    from evokernel.prompts.texts import SECTIONS
 
     texts = Texts.load(prompts)
     table = Table("text", "", "tokens", "for", "places", box=None, header_style="bold")
@@ -46,7 +47,8 @@ def list_texts(prompts: options.Prompts = None, as_json: options.AsJson = False)
     for name, file in FILES.items():
         whose = "yours" if name in texts.own else ""
         size, places = tokens(texts.contents[name]), sorted(file.places)
-        table.add_row(name, whose, str(size), file.about, ", ".join(places))
+        shown = "every part" if file.places == SECTIONS else ", ".join(places)
+        table.add_row(name, whose, str(size), file.about, shown)
         rows.append({"text": name, "own": bool(whose), "tokens": size, "places": places})
     if as_json:
         from evokernel.cli.memory_place import print_json
@@ -54,7 +56,10 @@ def list_texts(prompts: options.Prompts = None, as_json: options.AsJson = False)
         print_json({"digest": texts.digest, "texts": rows})
         return
     show(table)
-    typer.echo(f"hash of all: {texts.digest}, as every attempt keeps it (`texts`)")
+    show_pairs(
+        f"hash of all: {texts.digest}, as every attempt keeps it (`texts`)",
+        [("every part", ", ".join(sorted(SECTIONS)))],
+    )
 
 
 @app.command("copy")

@@ -188,7 +188,8 @@ def _expected(known: Collection[str], given: str) -> str:
     if not known:
         return ", nor for anything else (write `$$` for a `$`)"
     listed = ", ".join(f"`{name}`" for name in sorted(known))
-    return f", expected among {listed}{nearest(given, sorted(known))}"
+    hint = nearest(given, sorted(known)).strip()
+    return f", expected among {listed}{f' ({hint})' if hint else ''}"
 
 
 def _headings(name: str) -> frozenset[str]:
