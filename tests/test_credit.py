@@ -3,10 +3,14 @@
 import pytest
 
 from evokernel.attempt import Candidate, Proposal, Stage
+from evokernel.config import MemoryConfig, RunConfig
 from evokernel.memory import credit
 from evokernel.memory.credit import CITED, CONFIRMED, PRESENT
+from evokernel.memory.journal import Journal
 from evokernel.memory.store import Memory
 from evokernel.memory.values import Rewarded, Values
+from evokernel.optimize import optimize
+from evokernel.testing import FakeEvaluator, ScriptedProposer, fake_graph, fake_task
 from tests.memory_samples import GOOD, config, experience, keep, query
 
 SKELETON = "class ModelNew(torch.nn.Module):\n    def forward(self, x):\n        return out\n"
@@ -91,3 +95,27 @@ def test_weights_are_recorded_and_the_other_rule_can_be_had_later(tmp_path):
         assert memory.value(id, Stage.REFINE).q == pytest.approx(0.06)
     with Memory.open(config(tmp_path)) as memory:
         assert memory.value(id, Stage.REFINE).q == pytest.approx(0.12)
+
+
+def test_every_step_of_a_run_records_whom_it_owes(tmp_path):
+    task = fake_task()
+    settings = RunConfig(
+        task=task.name,
+        runs=tmp_path / "runs",
+        budget={"attempts": 6},
+        memory=MemoryConfig(path=tmp_path / "memory", credit="evidence"),
+    )
+    optimize(
+        task,
+        settings,
+        evaluator=FakeEvaluator(task),
+        proposer=ScriptedProposer(),
+        graph=fake_graph(),
+    )
+    journal = Journal.open(tmp_path / "memory")
+    rewards = [reward for reward in journal.rewards_after(0) if reward.shown]
+    journal.close()
+    assert rewards
+    for reward in rewards:
+        assert set(reward.weights) == set(reward.shown)
+        assert all(PRESENT + CITED <= weight <= 1 for weight in reward.weights.values())

@@ -7,8 +7,10 @@ from evokernel.cli.prompts import app
 from evokernel.config import ModelConfig, RunConfig
 from evokernel.errors import ConfigError, UsageError
 from evokernel.optimize import optimize
+from evokernel.program.description import further_shapes
 from evokernel.prompts import FILES, Texts, backends, copy, render
 from evokernel.proposers.llm import ModelProposer
+from evokernel.task import Task
 from evokernel.testing import FakeEvaluator, ScriptedProposer, fake_graph, fake_kernel
 from tests.prompt_samples import NOTES, TASK, request
 
@@ -150,3 +152,16 @@ def test_a_person_reads_the_prompt_of_a_task(tmp_path):
         command("show", "refine", "--task", "softmax")
     with pytest.raises(UsageError, match="`draft`, `repair`"):
         command("show", "drfat", "--task", "softmax")
+
+
+def test_further_shapes_are_shown_and_hidden_ones_counted():
+    more = (
+        "\n\ndef get_workloads():\n"
+        '    return [{"name": "odd", "inputs": lambda: [torch.rand(7, 13)]},\n'
+        '            {"name": "secret", "hidden": True, "inputs": lambda: [torch.rand(3, 5)]}]\n'
+    )
+    task = Task.from_source(TASK.source + more, "shapes")
+    user = render(request(task=task, workloads=further_shapes(task)), NOTES).user
+    assert "- `odd`: float32[7, 13]\n- 1 further workload that nobody is shown" in user
+    assert "[3, 5]" not in user
+    assert further_shapes(TASK) == ()
