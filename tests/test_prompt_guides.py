@@ -52,8 +52,8 @@ def test_every_example_is_python_and_says_what_is_forbidden(backend):
         assert part in text
 
 
-def test_the_example_in_cpp_is_right_by_its_own_means(tmp_path):
-    config = BenchConfig(measurement="quick", baselines=("eager",), cache=tmp_path, quiet_s=0)
+def test_the_example_in_cpp_is_right_by_its_own_means(warm_cache):
+    config = BenchConfig(measurement="quick", baselines=("eager",), cache=warm_cache, quiet_s=0)
     with LocalEvaluator(Task.from_source(TASK, "scaled-relu"), config, "cpp") as judge:
         evaluation = judge.verify(Candidate(source=example("cpp"), backend="cpp"))
     assert (evaluation.status, evaluation.reason) == (Status.PASSED, "")
