@@ -22,10 +22,8 @@ VERSION = 1
 EVENTS = ("retrievals", "queries", "decisions", "rewards")
 """Tables whose rows go along; each has one row per step."""
 RANKS = {
-    ExperienceStatus.QUARANTINE: 0,
-    ExperienceStatus.ACTIVE: 1,
-    ExperienceStatus.SUSPECT: 2,
-    ExperienceStatus.TOMBSTONE: 3,
+    status: rank
+    for rank, status in enumerate(("quarantine", "retired", "active", "suspect", "tombstone"))
 }
 """Of two statuses the higher one holds after a merge: what was withdrawn anywhere stays so."""
 
@@ -219,4 +217,4 @@ def _take_in(bank: Bank, entry: Row) -> None:
 
 
 def _rank(held: Held) -> int:
-    return RANKS[held.status]
+    return RANKS[held.status.value]

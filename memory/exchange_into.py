@@ -134,7 +134,7 @@ class Exchange(Upkeep):
         return [
             Verdict(id, held.status, held.reason, held.experience.measurement)
             for id, held in bank.held.items()
-            if id in before and RANKS[held.status] > RANKS[before[id]]
+            if id in before and RANKS[held.status.value] > RANKS[before[id].value]
         ]
 
 
