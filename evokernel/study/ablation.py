@@ -166,14 +166,16 @@ class _Stream:
         config = self._plan.memory.model_copy(
             update={"policy": "evokernel" if is_oracle else self._arm}
         )
-        with memory_at(folder / "bank", config) as memory:
-            for place, task in enumerate(self._tasks[: self._half], 1):
+        bank = folder / "bank"
+        for place, task in enumerate(self._tasks[: self._half], 1):
+            # Closed after each run, as in life: then a memory puts its bank in order.
+            with memory_at(bank, config) as memory:
                 course = self._run(self._strong, task, memory, config)
-                if not is_oracle:
-                    yield self._outcome(task, place, "adaptation", course)
+            if not is_oracle:
+                yield self._outcome(task, place, "adaptation", course)
         for place, task in enumerate(self._tasks[self._half :], self._half + 1):
             frozen = folder / f"frozen-{place}"
-            shutil.copytree(folder / "bank", frozen)
+            shutil.copytree(bank, frozen)
             with memory_at(frozen, config) as memory:
                 if is_oracle:
                     course = self._informed(task, memory)
@@ -183,10 +185,10 @@ class _Stream:
             shutil.rmtree(frozen)
         if is_oracle:
             return
-        with memory_at(folder / "bank", config) as memory:
-            for place, task in enumerate(self._tasks[self._half :], self._half + 1):
+        for place, task in enumerate(self._tasks[self._half :], self._half + 1):
+            with memory_at(bank, config) as memory:
                 course = self._run(self._strong, task, memory, config)
-                yield self._outcome(task, place, "adaptation", course)
+            yield self._outcome(task, place, "adaptation", course)
 
     def _run(self, shop: Workshop, task: str, memory: Memory, config: MemoryConfig) -> Course:
         label = f"{self._arm}-{self._seed}"
