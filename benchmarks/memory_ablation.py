@@ -3,8 +3,8 @@
     python benchmarks/memory_ablation.py [--seeds 20] [--attempts 24] [--weak] [--out FOLDER]
 
 As `evokernel memory ablate`, whose arms and settings docs/ablation.md explains; search rules were
-frozen before the seeds from 1000 on were run. Arms that the output file holds already are not run
-again, so that it may be stopped and goes on. With `--weak` the proposer knows nothing of what
+frozen before the seeds from 1000 on were run. What the output file holds already is not run again,
+so that it may be stopped and goes on. With `--weak` the proposer knows nothing of what
 techniques are worth, and banks are those of a strong one: what does a bank made by good runs do for
 a proposer that is weak?
 """
@@ -21,12 +21,14 @@ from evokernel.study import plots, results
 from evokernel.study.ablation import Design, Outcome, ablate, design
 from evokernel.study.recording import Recording, recorded
 
+PAUSE_S = 20.0
+"""Seconds after which what there is gets written."""
 FIRST_SEED = 1000
 """Seeds below were used while the simulator was written; none of these was."""
 
 
 def completed(plan: Design, known: Sequence[Recording], path: Path) -> results.Results:
-    """Run the arms that the file does not hold yet for this very design, one after the other."""
+    """Run what the file does not hold yet of this very design, seed by seed."""
     outcomes: tuple[Outcome, ...] = ()
     seconds = 0.0
     if path.exists():
@@ -35,14 +37,17 @@ def completed(plan: Design, known: Sequence[Recording], path: Path) -> results.R
         if before.design.model_copy(update=same) == plan:
             outcomes, seconds = before.outcomes, before.seconds
     path.parent.mkdir(parents=True, exist_ok=True)
-    for arm in plan.arms:
-        if not any(outcome.arm == arm for outcome in outcomes):
-            began = time.monotonic()
-            one = plan.model_copy(update={"arms": (arm,)})
+    done = {(outcome.arm, outcome.seed) for outcome in outcomes}
+    began = written = time.monotonic()
+    for seed, arm in ((seed, arm) for seed in plan.seeds for arm in plan.arms):
+        if (arm, seed) not in done:
+            one = plan.model_copy(update={"arms": (arm,), "seeds": (seed,)})
             outcomes += ablate(one, known, lambda text: print(text, flush=True))
-            seconds += time.monotonic() - began
-            results.write(results.results(plan, known, outcomes, seconds), path)
-    return results.results(plan, known, outcomes, seconds)
+        now = time.monotonic()
+        if now - written > PAUSE_S:
+            results.write(results.results(plan, known, outcomes, seconds + now - began), path)
+            written = time.monotonic()
+    return results.results(plan, known, outcomes, seconds + time.monotonic() - began)
 
 
 def main() -> None:
@@ -61,6 +66,7 @@ def main() -> None:
     plan = design(known, options.arms, seeds, options.attempts, is_weak=options.weak)
     name = "memory_ablation_weak" if options.weak else "memory_ablation"
     found = completed(plan, known, options.out / f"{name}.json")
+    results.write(found, options.out / f"{name}.json")
     with contextlib.redirect_stdout(io.StringIO()) as told:
         tell(found)
     facts = "\n".join(
@@ -72,7 +78,6 @@ def main() -> None:
     command += " --weak" if options.weak else ""
     head = f"{command}\nrecorded {found.recorded} on {found.device}\n\n{facts}\n\n"
     head += f"fixed configuration: {plan.fixed}\n\n"
-    options.out.mkdir(parents=True, exist_ok=True)
     (options.out / f"{name}.txt").write_text(head + told.getvalue())
     for plot in plots.draw(found, options.out):
         plot.rename(plot.with_name(plot.name.replace("ablation", name)))
