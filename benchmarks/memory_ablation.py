@@ -18,7 +18,7 @@ from pathlib import Path
 
 from evokernel.cli.memory_study import tell
 from evokernel.study import plots, results
-from evokernel.study.ablation import Design, Outcome, ablate, design
+from evokernel.study.ablation import Design, Outcome, ablate, design, shops
 from evokernel.study.recording import Recording, recorded
 
 PAUSE_S = 20.0
@@ -37,12 +37,13 @@ def completed(plan: Design, known: Sequence[Recording], path: Path) -> results.R
         if before.design.model_copy(update=same) == plan:
             outcomes, seconds = before.outcomes, before.seconds
     path.parent.mkdir(parents=True, exist_ok=True)
+    where = shops(plan, known)
     done = {(outcome.arm, outcome.seed) for outcome in outcomes}
     began = written = time.monotonic()
     for seed, arm in ((seed, arm) for seed in plan.seeds for arm in plan.arms):
         if (arm, seed) not in done:
             one = plan.model_copy(update={"arms": (arm,), "seeds": (seed,)})
-            outcomes += ablate(one, known, lambda text: print(text, flush=True))
+            outcomes += ablate(one, where, lambda text: print(text, flush=True))
         now = time.monotonic()
         if now - written > PAUSE_S:
             results.write(results.results(plan, known, outcomes, seconds + now - began), path)

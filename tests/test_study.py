@@ -9,7 +9,7 @@ from evokernel.config import MemoryConfig
 from evokernel.errors import ConfigError, EvoKernelError
 from evokernel.evaluation import Status
 from evokernel.study import recording, results
-from evokernel.study.ablation import Outcome, ablate, design, memory_at
+from evokernel.study.ablation import Outcome, ablate, design, memory_at, shops
 from evokernel.study.draws import ratio_of
 from evokernel.study.effects import contrast, curves, effects
 from evokernel.study.fixed import best_fixed, share, worth
@@ -283,7 +283,7 @@ def test_a_time_counts_by_its_lower_quartile():
 def test_an_ablation_runs_every_arm_on_the_same_tasks(recordings, tmp_path):
     arms = ("none", "random-plans", "evokernel", "oracle")
     plan = design(recordings, arms, seeds=(0,), budget=5)
-    found = ablate(plan, recordings)
+    found = ablate(plan, shops(plan, recordings))
     assert {(o.arm, o.task) for o in found if o.setting == "adaptation"} == {
         (arm, task) for arm in arms[:3] for task in TASKS
     }
@@ -294,7 +294,7 @@ def test_an_ablation_runs_every_arm_on_the_same_tasks(recordings, tmp_path):
     results.write(made, tmp_path / "ablation.json")
     assert results.read(tmp_path / "ablation.json") == made
     assert made.contrast("evokernel", "none", "transfer").tasks == 2
-    assert ablate(plan, recordings) == found
+    assert ablate(plan, shops(plan, recordings)) == found
 
 
 def test_tasks_without_headroom_are_left_out_and_named(recordings):

@@ -108,7 +108,7 @@ def ablate(
     """
     from evokernel.study import plots, results
     from evokernel.study.ablation import ablate as carry_out
-    from evokernel.study.ablation import arms_known, design
+    from evokernel.study.ablation import arms_known, design, shops
     from evokernel.study.recording import recorded
 
     for arm in arms or ():
@@ -119,7 +119,9 @@ def ablate(
         raise ConfigError("none of these tasks has enough headroom: there is nothing to find")
     began = time.monotonic()
     heard = (lambda text: None) if as_json else (lambda text: typer.echo(text, err=True))
-    found = results.results(plan, known, carry_out(plan, known, heard), time.monotonic() - began)
+    found = results.results(
+        plan, known, carry_out(plan, shops(plan, known), heard), time.monotonic() - began
+    )
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)
         results.write(found, out / "ablation.json")

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from evokernel.attempt import Backend
 from evokernel.config import MemoryConfig
@@ -114,23 +114,34 @@ def arms_known() -> tuple[str, ...]:
     return (*WITHOUT, *(name for name in POLICIES if name != CONTROL), ORACLE)
 
 
-def ablate(
-    plan: Design, recordings: Sequence[Recording], heard: Heard = lambda text: None
-) -> tuple[Outcome, ...]:
+class Shops(NamedTuple):
+    """Where the runs of a design are carried out; the same for parts of it."""
+
+    strong: Workshop
+    """With the usual proposer."""
+    weak: Workshop
+    """With the one that held-out tasks get."""
+
+
+def shops(plan: Design, recordings: Sequence[Recording]) -> Shops:
+    """Get a design's tasks ready; `recordings` are of its tasks, at least."""
+    counted = [r for r in recordings if r.subject.name in plan.tasks]
+    strong = Workshop(counted)
+    return Shops(strong, Workshop(counted, is_weak=True) if plan.is_weak else strong)
+
+
+def ablate(plan: Design, where: Shops, heard: Heard = lambda text: None) -> tuple[Outcome, ...]:
     """Carry a design out.
 
     Args:
         plan: From `design`.
-        recordings: Of its tasks, at least.
+        where: From `shops`.
         heard: Told after each arm and seed.
     """
-    counted = [r for r in recordings if r.subject.name in plan.tasks]
-    strong = Workshop(counted)
-    weak = Workshop(counted, is_weak=True) if plan.is_weak else strong
     outcomes: list[Outcome] = []
     for arm in plan.arms:
         for seed in plan.seeds:
-            outcomes += _Stream(plan, strong, weak, arm, seed).outcomes()
+            outcomes += _Stream(plan, where, arm, seed).outcomes()
             heard(f"{arm}, seed {seed}")
     return tuple(outcomes)
 
@@ -138,10 +149,9 @@ def ablate(
 class _Stream:
     """One arm with one seed, through all tasks."""
 
-    def __init__(self, plan: Design, strong: Workshop, weak: Workshop, arm: str, seed: int) -> None:
+    def __init__(self, plan: Design, where: Shops, arm: str, seed: int) -> None:
         self._plan = plan
-        self._strong = strong
-        self._weak = weak
+        self._strong, self._weak = where
         self._arm = arm
         self._seed = seed
         tasks = list(plan.tasks)
