@@ -22,7 +22,7 @@ from evokernel.config import RunConfig
 from evokernel.errors import EvoKernelError
 from evokernel.external import ExternalRun, Judged, Submission
 from evokernel.frozen import Frozen
-from evokernel.serve import told
+from evokernel.serve import telling, told
 from evokernel.serve.asked import Evaluate, Recall
 from evokernel.serve.refusal import BadArgument, refusal_of
 from evokernel.task import Task
@@ -169,7 +169,7 @@ class Desk:
             stage=retrieval.stage,
             brief=prompt.user if prompt else "",
             guide=prompt.system if prompt and is_first else "",
-            experiences=tuple(map(told.shown, retrieval.experiences)),
+            experiences=tuple(map(telling.shown, retrieval.experiences)),
         )
 
     def _evaluate(self, asked: Evaluate) -> told.Evaluated:
@@ -198,17 +198,17 @@ class Desk:
             reason=evaluation.reason,
             answers=answers(evaluation),
             median_ms=attempt.median_ms,
-            speedups=told.ratios(evaluation),
-            diagnostics=told.messages(evaluation),
-            mismatches=told.mismatches(evaluation),
-            log=told.log_of(judged),
-            profile=told.digest(evaluation),
+            speedups=telling.ratios(evaluation),
+            diagnostics=telling.messages(evaluation),
+            mismatches=telling.mismatches(evaluation),
+            log=telling.log_of(judged),
+            profile=telling.digest(evaluation),
             parent=self._number_of(proposal.parents[0]) if proposal.parents else None,
             repeats=judged.repeats,
             tuned_source=proposal.candidate.source if proposal.tuning else None,
             is_best=judged.is_best,
             reward=attempt.reward,
-            learned=tuple(map(told.kept, learned)),
+            learned=tuple(map(telling.kept, learned)),
             seconds=evaluation.seconds,
         )
 

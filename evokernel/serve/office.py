@@ -12,7 +12,6 @@ from typing import Any, TypeVar
 import anyio
 import anyio.to_thread
 
-from evokernel.answers import answers
 from evokernel.attempt import Attempt, Backend, Stage
 from evokernel.bench.gpu import choice
 from evokernel.config import BenchConfig, Budget, MemoryConfig, RunConfig, home
@@ -20,7 +19,7 @@ from evokernel.errors import EvoKernelError, RecordError
 from evokernel.external import OPTION
 from evokernel.memory.experience import Experience, Origin
 from evokernel.record import RunRecord
-from evokernel.serve import asked, running, told
+from evokernel.serve import asked, running, telling, told
 from evokernel.serve.desk import DeskOrder, known_techniques
 from evokernel.serve.desks import Desks, OpenDesk, Tell
 from evokernel.serve.refusal import BadArgument
@@ -120,7 +119,7 @@ class Office:
         if call.confirm and running.is_external(record):
             await (await self._desk_of(record, tell)).call("confirm", {}, tell)
             record = await _in_thread(running.opened, call.run, self.runs)
-        return await _in_thread(_found, record)
+        return await _in_thread(telling.found, record)
 
     async def _desk_of(self, record: RunRecord, tell: Tell) -> OpenDesk:
         order = DeskOrder(author=self.author, path=record.path)
@@ -143,11 +142,11 @@ class Office:
         config = self.memory.model_copy(update={"path": record.memory})
         with Memory.open(config) as memory:
             (id,) = memory.add((note,), note.origin.step, record.graph())
-            return told.Remembered(kept=told.kept(memory.get(id)), note=QUARANTINED)
+            return told.Remembered(kept=telling.kept(memory.get(id)), note=QUARANTINED)
 
     # Runs with processes of their own
 
-    async def start_run(self, call: asked.StartRun, tell: Tell) -> told.Status_:
+    async def start_run(self, call: asked.StartRun, tell: Tell) -> told.RunStanding:
         """Start a run, and say where it stands once it has begun."""
         await tell("starting a process for the run")
         arguments = await _in_thread(self._arguments, call)
@@ -174,7 +173,7 @@ class Office:
         pairs = [[name, str(value)] for name, value in options.items() if value is not None]
         return [path, *sum(pairs, []), *flags]
 
-    async def run_status(self, call: asked.RunStatus, tell: Tell) -> told.Status_:
+    async def run_status(self, call: asked.RunStatus, tell: Tell) -> told.RunStanding:
         """Where a run stands; waits for its end as long as the caller wants."""
         found = await self._status(call.run)
         with anyio.move_on_after(call.wait_s):
@@ -185,7 +184,7 @@ class Office:
                     await tell(_in_words(found))
         return found
 
-    async def stop_run(self, call: asked.StopRun, tell: Tell) -> told.Status_:
+    async def stop_run(self, call: asked.StopRun, tell: Tell) -> told.RunStanding:
         """Stop a run of `start_run`; one of evaluations is let go of."""
         record = await _in_thread(running.opened, call.run, self.runs)
         if (desk := self._desks.of(record.id)) is not None:
@@ -197,7 +196,7 @@ class Office:
             )
         return await self._status(call.run)
 
-    async def _status(self, run: str) -> told.Status_:
+    async def _status(self, run: str) -> told.RunStanding:
         return await _in_thread(lambda: running.status(running.opened(run, self.runs)))
 
     # The machine
@@ -264,47 +263,12 @@ def _attempt(record: RunRecord, number: int) -> Attempt:
     return found
 
 
-def _found(record: RunRecord) -> told.Found:
-    best = record.best()
-    looks = record.promotions()
-    refuted = sum(not look.holds for look in looks)
-    if best is None:
-        return told.Found(
-            run=record.id,
-            attempt=None,
-            source="",
-            file="",
-            median_ms=None,
-            speedups={},
-            confirmed=None,
-            confirmed_speedup=None,
-            answers=(),
-            techniques=(),
-            refuted=refuted,
-        )
-    sha = best.proposal.candidate.sha
-    look = next((p for p in reversed(looks) if (p.claim, p.candidate) == ("kernel", sha)), None)
-    return told.Found(
-        run=record.id,
-        attempt=best.number,
-        source=best.proposal.candidate.source,
-        file=str((record.path / "best" / "kernel.py").resolve()),
-        median_ms=best.median_ms,
-        speedups=told.ratios(best.evaluation),
-        confirmed=look.holds if look else None,
-        confirmed_speedup=told.second_look(look),
-        answers=answers(best.evaluation),
-        techniques=best.proposal.techniques,
-        refuted=refuted,
-    )
-
-
 def _profiled(call: asked.Profile, runs: Path) -> told.Profiled:
     record = running.opened(call.run, runs)
     attempt = _attempt(record, call.attempt) if call.attempt else record.best()
     if attempt is None:
         raise RecordError(f"no attempt of `{record.id}` has passed, so there is nothing to profile")
-    digest = told.digest(attempt.evaluation)
+    digest = telling.digest(attempt.evaluation)
     if digest is None or attempt.median_ms is None:
         raise BadArgument(
             "attempt",
@@ -349,7 +313,7 @@ def _remark(
     )
 
 
-def _in_words(status: told.Status_) -> str:
+def _in_words(status: told.RunStanding) -> str:
     best = status.best
     speed = f", best {best.speedup:.2f}x as fast as eager" if best and best.speedup else ""
     return f"{status.attempts_made} attempts{speed}; {status.phase or status.state}"

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from evokernel.config import MemoryConfig
 from evokernel.errors import EvoKernelError, StoreError
-from evokernel.serve import running, told
+from evokernel.serve import running, telling
 from evokernel.serve.refusal import BadArgument
 from evokernel.task import Task
 
@@ -128,7 +128,7 @@ class Shelf:
             entries = memory.list(limit=LISTED)
         return _page(
             [
-                told.kept(entry).model_dump(mode="json")
+                telling.kept(entry).model_dump(mode="json")
                 | {"task": entry.experience.origin.task, "summary": entry.experience.summary}
                 for entry in entries
             ]
@@ -142,7 +142,7 @@ class Shelf:
         with Memory.open(self._memory, create=False) as memory:
             entry = memory.get(id)
         plain = entry.experience.model_dump(mode="json", exclude={"features"})
-        return _page(told.kept(entry).model_dump(mode="json") | plain)
+        return _page(telling.kept(entry).model_dump(mode="json") | plain)
 
     def _is_there(self) -> bool:
         path = self._memory.path

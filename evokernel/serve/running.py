@@ -19,7 +19,7 @@ from evokernel.bench.process import Process
 from evokernel.errors import ConfigError, EvoKernelError, RecordError, UsageError
 from evokernel.external import OPTION
 from evokernel.record import Event, RunRecord
-from evokernel.serve import told
+from evokernel.serve import telling, told
 from evokernel.task.constants import nearest
 
 BEGIN_S = 120.0
@@ -134,7 +134,7 @@ _ENDS: dict[str, State] = {"ended": "ended", "stopped": "stopped", "failed": "fa
 _BEGINS = ("began", "resumed")
 
 
-def status(record: RunRecord) -> told.Status_:
+def status(record: RunRecord) -> told.RunStanding:
     """What a run has come to."""
     events = tuple(record.events())
     found, reason = state(record, events)
@@ -142,7 +142,7 @@ def status(record: RunRecord) -> told.Status_:
     best = record.best()
     phases = [str(event["text"]) for event in events if event["kind"] == "phase"]
     external = is_external(record)
-    return told.Status_(
+    return told.RunStanding(
         run=record.id,
         task=record.task().name,
         author=record.config.proposer,
@@ -151,9 +151,9 @@ def status(record: RunRecord) -> told.Status_:
         phase=phases[-1] if phases and found == "running" else "",
         elapsed_s=max((float(event["elapsed"]) for event in events), default=0.0),
         budget_attempts=None if external else record.config.budget.attempts,
-        attempts=tuple(told.standing(a) for a in reversed(attempts[-LAST:])),
+        attempts=tuple(telling.standing(a) for a in reversed(attempts[-LAST:])),
         attempts_made=len(attempts),
-        best=told.standing(best) if best else None,
+        best=telling.standing(best) if best else None,
         folder=str(record.path),
     )
 

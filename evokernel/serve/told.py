@@ -6,16 +6,10 @@ from typing import Literal
 from pydantic import ConfigDict
 
 from evokernel.answers import Answer
-from evokernel.attempt import Attempt, Stage
-from evokernel.evaluation import Evaluation, Interval, Outcome, Promotion, Status
-from evokernel.external import Judged
+from evokernel.attempt import Stage
+from evokernel.evaluation import Interval, Outcome, Status
 from evokernel.frozen import Frozen
-from evokernel.memory.experience import Entry, Experience, ExperienceStatus, Kind
-
-SHOWN = 10
-"""Diagnostics and mismatches that an answer carries (ours)."""
-LOG_TAIL = 4000
-"""Characters of a candidate's output that an answer carries (ours)."""
+from evokernel.memory.experience import ExperienceStatus, Kind
 
 
 class Told(Frozen):
@@ -177,7 +171,7 @@ class Standing(Told):
     """Over eager."""
 
 
-class Status_(Told):
+class RunStanding(Told):
     """Answer of `run_status` and `stop_run`."""
 
     run: str
@@ -257,100 +251,3 @@ class Check(Told):
     found: str
     advice: str
     is_required: bool
-
-
-def ratios(evaluation: Evaluation) -> dict[str, Ratio]:
-    """Speedups by opponent."""
-    speedups = evaluation.timing.speedups if evaluation.timing else ()
-    found = {s.against: Ratio.of(s.ratio, s.opponent_ms, s.is_faster) for s in speedups}
-    return {name: ratio for name, ratio in found.items() if ratio is not None}
-
-
-def digest(evaluation: Evaluation) -> Digest | None:
-    """What bounds it, where that was looked at."""
-    profile = evaluation.profile
-    if profile is None:
-        return None
-    return Digest(
-        bound_by=profile.bound_by,
-        roofline_share=_finite(profile.roofline_share),
-        limits=profile.limits,
-        gbytes_per_s=_finite(profile.gbytes_per_s),
-        gflops=_finite(profile.gflops),
-        notes=profile.notes,
-    )
-
-
-def messages(evaluation: Evaluation) -> tuple[Message, ...]:
-    """The first diagnostics."""
-    return tuple(
-        Message(
-            severity=each.severity,
-            message=each.message,
-            file=each.file,
-            line=each.line,
-            excerpt=each.excerpt,
-        )
-        for each in evaluation.diagnostics[:SHOWN]
-    )
-
-
-def mismatches(evaluation: Evaluation) -> tuple[str, ...]:
-    """Where results differ, a sentence each."""
-    found = evaluation.correctness.mismatches if evaluation.correctness else ()
-    return tuple(
-        f"{m.family} inputs, workload {m.workload}, output {m.output}: {m.detail}"
-        for m in found[:SHOWN]
-    )
-
-
-def standing(attempt: Attempt) -> Standing:
-    """One attempt in a list."""
-    eager = ratios(attempt.evaluation).get("eager")
-    return Standing(
-        attempt=attempt.number,
-        status=attempt.evaluation.status,
-        stage=attempt.proposal.stage,
-        techniques=attempt.proposal.techniques,
-        median_ms=attempt.median_ms,
-        speedup=eager.value if eager else None,
-    )
-
-
-def kept(entry: Entry) -> Kept:
-    """One experience, by its status."""
-    found = entry.experience
-    return Kept(id=found.id, kind=found.kind, status=entry.status, reason=entry.reason)
-
-
-def shown(experience: Experience) -> Shown:
-    """One experience, as an author is shown it."""
-    ratio = experience.measurement.speedup
-    return Shown(
-        id=experience.id,
-        kind=experience.kind,
-        task=experience.origin.task,
-        family=experience.family,
-        techniques=experience.techniques,
-        outcome=experience.outcome,
-        summary=experience.summary,
-        speedup=_finite(ratio.value) if ratio else None,
-        texts=experience.payload,
-    )
-
-
-def second_look(promotion: Promotion | None) -> Ratio | None:
-    """What fresh processes measured over eager."""
-    if promotion is None or promotion.ratio is None:
-        return None
-    return Ratio.of(promotion.ratio, None, promotion.holds and promotion.ratio.low > 1)
-
-
-def log_of(judged: Judged) -> str:
-    """The tail of what a candidate printed that did not pass."""
-    evaluation = judged.attempt.evaluation
-    return "" if evaluation.status.is_feasible else evaluation.log[-LOG_TAIL:]
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

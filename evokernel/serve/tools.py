@@ -75,14 +75,14 @@ TOOLS = {
         "this server has ended. `run_status` follows it, `best` has its kernel, `stop_run` ends "
         "it.",
         asked.StartRun,
-        told.Status_,
+        told.RunStanding,
     ),
     "run_status": Tool(
         "Where a run stands",
         "State, attempts and best kernel of a run, of `start_run` or of your own evaluations. With "
         "`wait_s`, waits for its end.",
         asked.RunStatus,
-        told.Status_,
+        told.RunStanding,
         is_read_only=True,
     ),
     "stop_run": Tool(
@@ -90,7 +90,7 @@ TOOLS = {
         "Stops a run that was started with `start_run`, by any server. It stays and "
         "`evokernel resume` goes on with it. A run of your own evaluations needs no stopping.",
         asked.StopRun,
-        told.Status_,
+        told.RunStanding,
         is_idempotent=True,
     ),
     "doctor": Tool(

@@ -8,100 +8,26 @@
 Every episode is a run of its own, so that `evokernel env export`, `report` and `verify` work on it.
 """
 
-import hashlib
 from collections import OrderedDict
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Self
 
-from pydantic import Field
-
-from evokernel.answers import Answer, answers
-from evokernel.attempt import Attempt, Backend
 from evokernel.bench import Evaluator, Say, silent
 from evokernel.bench.gpu import choice
 from evokernel.config import BenchConfig, Budget, MemoryConfig, RunConfig
 from evokernel.errors import ConfigError
-from evokernel.evaluation import Outcome, Status
-from evokernel.external import OPTION, ExternalRun, Submission
-from evokernel.frozen import Frozen
-from evokernel.memory.harvest import failure_text
+from evokernel.external import OPTION, ExternalRun
 from evokernel.task import Task
 from evokernel.training import rewards
-from evokernel.training.returns import GAMMA, Form, returns
+from evokernel.training.episode import Episode
+from evokernel.training.observation import EnvironmentConfig, Observation
 
 if TYPE_CHECKING:
     from evokernel.memory.store import Memory
 
-
-class EnvironmentConfig(Frozen):
-    """How episodes go."""
-
-    turns: int = Field(default=4, ge=1)
-    """Turns of an episode (Kevin trains with 4 and tests with 8)."""
-    reward: str = "kevin"
-    """Name of the reward."""
-    form: Form = "sum"
-    """How later turns count for earlier ones in `Observation.returns`."""
-    gamma: float | None = None
-    """Discount; None is Kevin's for the form."""
-    edits: Literal["last", "best"] = "last"
-    """Which attempt a turn is shown and asked to change: the last one, or the fastest right one."""
-    backend: Backend = "cpp"
-    contract: Literal["own_kernels_only", "library_allowed"] = "own_kernels_only"
-    measurement: Literal["standard", "quick"] = "standard"
-    compile: bool = False
-    """Time torch.compile as well; `milestone` and `sigmoid` are made for it. Preparing it takes
-    half a minute a task."""
-    threads: int = Field(default=0, ge=0)
-    runs: Path = Path("runs")
-    """Folder that receives a run folder per episode."""
-    memory: MemoryConfig = MemoryConfig(policy="none")
-    """What memory shows. By default nothing: the author alone is to learn. What it keeps dies with
-    the episode unless `path` names a folder."""
-    force: bool = False
-    """Accept tasks that fail their check."""
-    evaluators: int = Field(default=2, ge=1)
-    """Tasks that stay prepared; each holds some 600 MB."""
-
-
-class Text(Frozen):
-    """One message of a chat."""
-
-    role: Literal["system", "user"]
-    content: str
-
-
-class Observation(Frozen):
-    """Where an episode stands: after `reset`, or what became of a reply."""
-
-    episode: str
-    """Its id, and that of its run."""
-    task: str
-    turn: int
-    """Replies judged so far."""
-    done: bool
-    """No more replies are taken."""
-    messages: tuple[Text, ...]
-    """What to answer next; none when done."""
-    reward: float | None = None
-    """Of the last reply; None after `reset`, and where the rule needs what was not measured."""
-    returns: tuple[float, ...] = ()
-    """When done: what each turn and those after it earned, discounted."""
-    feedback: str = ""
-    """What became of the last reply, in words."""
-    status: Status | None = None
-    outcome: Outcome | None = None
-    answers: tuple[Answer, ...] = ()
-    """Compiles, right, contract, faster, coverage: for rewards of your own."""
-    median_ms: float | None = None
-    """Of one call, milliseconds."""
-    speedups: dict[str, float] = {}
-    """Over `eager` and, where it was timed, `compile`."""
-    best: float | None = None
-    """Largest speedup over eager of the episode so far."""
-
+__all__ = ["Environment", "EnvironmentConfig", "Judges", "Observation"]
 
 Judges = Callable[[Task], Evaluator]
 """Makes the evaluator of a task."""
@@ -130,7 +56,7 @@ class Environment:
         self._is_local = judges is None
         self._say = say
         self._prepared: OrderedDict[str, tuple[Evaluator, ExitStack]] = OrderedDict()
-        self._episodes: dict[str, _Episode] = {}
+        self._episodes: dict[str, Episode] = {}
         self._last = ""
 
     def reset(self, task: Task | Path | str) -> Observation:
@@ -149,7 +75,7 @@ class Environment:
         with stack:
             memory = stack.enter_context(_memory(self.config.memory))
             run = stack.enter_context(self._begun(task, memory))
-            episode = _Episode(run, self.config, self._rule, stack.pop_all())
+            episode = Episode(run, self.config, self._rule, stack.pop_all())
         self._episodes[episode.id] = episode
         self._last = episode.id
         return episode.first()
@@ -189,7 +115,7 @@ class Environment:
     def __exit__(self, *exc: object) -> None:
         self.close()
 
-    def _going(self, episode: str | None) -> "_Episode":
+    def _going(self, episode: str | None) -> "Episode":
         found = self._episodes.get(self._last if episode is None else episode)
         if found is None:
             raise ConfigError(
@@ -198,7 +124,7 @@ class Environment:
             )
         return found
 
-    def _end(self, episode: "_Episode") -> None:
+    def _end(self, episode: "Episode") -> None:
         self._episodes.pop(episode.id, None)
         episode.close()
 
@@ -252,121 +178,6 @@ class Environment:
         from evokernel.bench.evaluator import LocalEvaluator
 
         return LocalEvaluator(task, self._bench(), self.config.backend, self._say)
-
-
-class _Episode:
-    """One run, its rewards so far, and what is to be answered next."""
-
-    def __init__(
-        self, run: ExternalRun, config: EnvironmentConfig, rule: rewards.Reward, stack: ExitStack
-    ) -> None:
-        self.id = run.record.id
-        self.task = run.task
-        self._run = run
-        self._config = config
-        self._rule = rule
-        self._stack = stack
-        self._rewards: list[float | None] = []
-        self._best_ms: float | None = None
-        self._best: float | None = None
-        self._asked = ""
-
-    def first(self) -> Observation:
-        self._run.know_machine()
-        return Observation(
-            episode=self.id, task=self.task.name, turn=0, done=False, messages=self._messages()
-        )
-
-    def step(self, reply: str) -> Observation:
-        submission = read(reply, self._parent(), self._asked)
-        attempt = self._run.judge(submission).attempt
-        reward = self._rule(rewards.facts(attempt, self._best_ms))
-        self._rewards.append(reward)
-        self._remember(attempt)
-        done = len(self._rewards) == self._config.turns
-        evaluation = attempt.evaluation
-        speedups = {name: rewards.speedup(evaluation, name) for name in ("eager", "compile")}
-        return Observation(
-            episode=self.id,
-            task=self.task.name,
-            turn=len(self._rewards),
-            done=done,
-            messages=() if done else self._messages(),
-            reward=reward,
-            returns=self._returns() if done else (),
-            feedback=feedback(attempt),
-            status=evaluation.status,
-            outcome=evaluation.outcome,
-            answers=answers(evaluation),
-            median_ms=attempt.median_ms,
-            speedups={name: ratio for name, ratio in speedups.items() if ratio is not None},
-            best=self._best,
-        )
-
-    def close(self) -> None:
-        self._stack.close()
-
-    def _parent(self) -> Attempt | None:
-        attempts = self._run.attempts()
-        best = self._run.record.best()
-        if self._config.edits == "best" and best is not None:
-            return best
-        return attempts[-1] if attempts else None
-
-    def _messages(self) -> tuple[Text, ...]:
-        parent = self._parent()
-        number = parent.number if parent else 0
-        prompt = self._run.prompt(self._run.request(number, self._run.recall(number)))
-        if prompt is None:
-            raise ConfigError(
-                f"there is no prompt for the backend `{self._config.backend}`; `cpp` has one"
-            )
-        self._asked = prompt.text
-        return Text(role="system", content=prompt.system), Text(role="user", content=prompt.user)
-
-    def _remember(self, attempt: Attempt) -> None:
-        ms, eager = attempt.median_ms, rewards.speedup(attempt.evaluation, "eager")
-        if ms is not None:
-            self._best_ms = ms if self._best_ms is None else min(ms, self._best_ms)
-        if eager is not None:
-            self._best = eager if self._best is None else max(eager, self._best)
-
-    def _returns(self) -> tuple[float, ...]:
-        gamma = self._config.gamma
-        gamma = GAMMA[self._config.form] if gamma is None else gamma
-        return returns([reward or 0.0 for reward in self._rewards], gamma, self._config.form)
-
-
-def read(reply: str, parent: Attempt | None, prompt: str = "") -> Submission:
-    """A reply as a submission; one that holds no candidate is judged as such."""
-    from evokernel.proposers.llm import reply as replies
-    from evokernel.proposers.llm.claims import read_claims
-    from evokernel.proposers.techniques import catalogue
-
-    claims = read_claims(reply)
-    before = (parent.proposal.candidate.source,) if parent else ()
-    found = replies.read(reply, before=before)
-    fault = found.fault
-    digest = hashlib.sha256(reply.encode("utf-8", "replace")).hexdigest()[:12]
-    return Submission(
-        source=f"# {fault.reason}\n# reply {digest}\n" if fault else found.source,
-        parent=parent.number if parent else 0,
-        techniques=() if fault else tuple(n for n in claims.techniques if n in catalogue()),
-        rationale=claims.plan,
-        used=claims.used,
-        prompt=prompt,
-        reply=reply,
-        fault=fault,
-    )
-
-
-def feedback(attempt: Attempt) -> str:
-    """What became of an attempt, in words: by the stage that it reached."""
-    evaluation = attempt.evaluation
-    if not evaluation.status.is_feasible:
-        return failure_text(evaluation)
-    told = [f"{answer.name}: {answer.in_words()}" for answer in answers(evaluation)]
-    return "\n".join([*told, *(evaluation.profile.notes if evaluation.profile else ())])
 
 
 def _memory(config: MemoryConfig) -> "Memory":

@@ -5,28 +5,27 @@ the same rules of quarantine, rewards for what was shown. Only the author is som
 is the order of work: no workflow decides what comes next.
 """
 
-from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from evokernel.attempt import Attempt, Backend, Candidate, Fault, Proposal, Stage, Usage
-from evokernel.bench import Evaluator, Say, processor, silent
+from evokernel.attempt import Attempt, Candidate, Proposal, Stage
+from evokernel.bench import Evaluator, Say, silent
 from evokernel.config import RunConfig
 from evokernel.errors import ConfigError
 from evokernel.evaluation import Promotion
-from evokernel.frozen import Frozen
+from evokernel.external import opening
+from evokernel.external.submission import ExternalAuthor, Judged, Submission, most_alike
 from evokernel.graphs import learning, requests, selection
 from evokernel.graphs.claims import first_with
 from evokernel.graphs.selection import Plan
 from evokernel.graphs.state import Services
 from evokernel.memory.harvest import harvest
 from evokernel.memory.retrieval import Query, Retrieval
-from evokernel.opgraph import CaptureFailed, OpGraph, capture
-from evokernel.proposers import Exhausted, Request
+from evokernel.opgraph import OpGraph
+from evokernel.proposers import Request
 from evokernel.record import Clock, Event, RunRecord
 from evokernel.task import Task
 
@@ -34,61 +33,7 @@ if TYPE_CHECKING:
     from evokernel.memory.store import Memory
     from evokernel.prompts import Prompt
 
-ALIKE = 0.5
-"""Share of common lines from which on a candidate counts as made from an earlier one (ours)."""
-
-
-class Submission(Frozen):
-    """What an author outside hands in."""
-
-    source: str
-    """A Python module with `ModelNew`."""
-    parent: int | None = None
-    """Number of the attempt that it was made from; 0 is from nothing, None the most similar one."""
-    techniques: tuple[str, ...] = ()
-    """Techniques that it applies; names of the catalogue."""
-    rationale: str = ""
-    """What was done and why, in a sentence or two."""
-    prompt: str = ""
-    """What its author was shown, in full."""
-    reply: str = ""
-    """What its author answered, in full."""
-    fault: Fault | None = None
-    """Why there is nothing to judge; `source` is a stand-in then."""
-    usage: Usage = Usage()
-    used: tuple[str, ...] = ()
-    """Ids of shown experiences that its author made use of."""
-
-
-class Judged(Frozen):
-    """What became of a submission."""
-
-    number: int
-    """Of the attempt, counted from 1."""
-    attempt: Attempt
-    """With its verdict, and the reward that what was shown got."""
-    repeats: int | None = None
-    """An earlier attempt with the same source, whose verdict was used again."""
-    is_best: bool = False
-    """It is the fastest feasible one of the run so far."""
-
-
-class ExternalAuthor:
-    """Stands where a proposer stands, and never proposes: its candidates are handed in."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def check(self, task: Task, graph: OpGraph | None, backend: Backend) -> None:
-        """Serve every task."""
-
-    def propose(self, request: Request) -> Proposal:
-        """Never.
-
-        Raises:
-            Exhausted: always.
-        """
-        raise Exhausted("the author is outside")
+__all__ = ["OPTION", "ExternalAuthor", "ExternalRun", "Judged", "Submission", "most_alike"]
 
 
 class ExternalRun:
@@ -141,11 +86,11 @@ class ExternalRun:
         """
         why_not = ""
         if graph is None:
-            graph, why_not = _captured(task)
-        faults = () if is_examined else _faults(task, config, graph, say)
+            graph, why_not = opening.captured(task)
+        faults = () if is_examined else opening.faults(task, config, graph, say)
         with ExitStack() as stack:
-            judge = evaluator or stack.enter_context(_evaluator(task, config, say))
-            record = RunRecord.create(config, task, graph, _environment(), clock, faults)
+            judge = evaluator or stack.enter_context(opening.local_evaluator(task, config, say))
+            record = RunRecord.create(config, task, graph, opening.environment(), clock, faults)
             stack.callback(record.close)
             record.on_event = on_event
             record.event("began", run=record.id, path=str(record.path), task=task.name)
@@ -174,7 +119,7 @@ class ExternalRun:
             record = RunRecord.resume(path, clock)
             stack.callback(record.close)
             task, graph, config = record.task(), record.graph(), record.config
-            judge = evaluator or stack.enter_context(_evaluator(task, config, say))
+            judge = evaluator or stack.enter_context(opening.local_evaluator(task, config, say))
             record.on_event = on_event
             record.event("resumed", run=record.id, path=str(record.path), task=task.name)
             return cls._entered(record, task, graph, judge, author, memory, stack)
@@ -190,7 +135,7 @@ class ExternalRun:
         memory: "Memory | None",
         stack: ExitStack,
     ) -> Self:
-        memory = memory or stack.enter_context(_memory(record))
+        memory = memory or stack.enter_context(opening.own_memory(record))
         services = Services(record, task, graph, judge, ExternalAuthor(author), memory)
         return cls(record, services, stack.pop_all())
 
@@ -437,74 +382,6 @@ OPTION = "external"
 @dataclass(frozen=True)
 class _Runtime:
     context: Services
-
-
-def most_alike(source: str, attempts: tuple[Attempt, ...]) -> Attempt | None:
-    """The earlier attempt that a source shares most lines with; None where no half is the same."""
-    lines = _lines(source)
-    best, share = None, ALIKE
-    for attempt in attempts:
-        others = _lines(attempt.proposal.candidate.source)
-        common = sum((lines & others).values()) / max(lines.total(), others.total(), 1)
-        if common >= share and attempt.proposal.fault is None:
-            best, share = attempt, common
-    return best
-
-
-def _lines(source: str) -> Counter[str]:
-    return Counter(line.strip() for line in source.splitlines() if line.strip())
-
-
-def _environment() -> dict[str, str]:
-    """What numbers depend on, as far as it is known before anything is measured."""
-    return {
-        "processor": processor.name(),
-        "vectors": processor.vectors(),
-        "caches": processor.caches(),
-        "torch": version("torch"),
-    }
-
-
-def _captured(task: Task) -> tuple[OpGraph | None, str]:
-    """The task's operators, or why they are not known.
-
-    Raises:
-        TaskError: the reference does not run.
-    """
-    program = task.program()
-    try:
-        return capture(program), ""
-    except CaptureFailed as failure:
-        program.check()
-        return None, f"the operators of `{task.name}` are not known: {failure}"
-
-
-def _faults(task: Task, config: RunConfig, graph: OpGraph | None, say: Say) -> tuple[str, ...]:
-    """Checks that the task failed.
-
-    Raises:
-        TaskError: there are some, and `config.force` does not accept them.
-    """
-    from evokernel.bench.checkup import checkup, require_passed
-
-    say("checking the task")
-    found = checkup(task, config.bench.cache, graph)
-    if not config.force:
-        require_passed(task, found)
-    return found.examination.failed
-
-
-def _evaluator(task: Task, config: RunConfig, say: Say) -> Evaluator:
-    from evokernel.bench.evaluator import LocalEvaluator
-
-    return LocalEvaluator(task, config.bench, config.backend, say)
-
-
-def _memory(record: RunRecord) -> "Memory":
-    from evokernel.memory.store import Memory
-
-    config = record.config.memory
-    return Memory.open(config.model_copy(update={"path": config.path or record.memory}))
 
 
 def _machine(record: RunRecord) -> tuple[str, ...]:
