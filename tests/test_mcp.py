@@ -1,10 +1,11 @@
 """The MCP server as its clients meet it: the SDK's own client, a real process, standard streams."""
 
+import contextlib
 import json
 import os
 import signal
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -154,15 +155,19 @@ def below(pid: int) -> set[int]:
     return found
 
 
-def servers() -> dict[int, float]:
-    """The servers that this process has started, with the moment of their birth."""
-    found = {}
-    for child, parent in parents().items():
-        if parent == os.getpid():
-            command = Path(f"/proc/{child}/cmdline").read_bytes()
-            if b"serve\0mcp" in command:
-                found[child] = Path(f"/proc/{child}").stat().st_ctime
+def running(words: bytes, among: Iterable[int]) -> list[int]:
+    """Which of these processes have the words in their command."""
+    found = []
+    for pid in among:
+        with contextlib.suppress(OSError):  # it has just ended
+            found += [pid] if words in Path(f"/proc/{pid}/cmdline").read_bytes() else []
     return found
+
+
+def judging() -> set[int]:
+    """The processes that judge for our servers, and what they have started."""
+    desks = running(b"evokernel.serve.desk", below(os.getpid()))
+    return set(desks).union(*map(below, desks))
 
 
 async def gone(pids: set[int]) -> None:
@@ -232,10 +237,9 @@ class Story:
             self.pages[uri] = await page(client, f"evokernel://{uri}")
 
     async def _think_better_of_it(self, client: Client, run: str) -> None:
-        mine = max(servers(), key=lambda pid: len(below(pid)))
         async with anyio.create_task_group() as group:
             scope = await begun(client, group, run=run)
-            at_work = below(mine)
+            at_work = judging()
             scope.cancel()
             await gone(at_work)
         self.left["cancelled"] = len(at_work)
@@ -251,10 +255,10 @@ class Story:
         self.said["not mine"] = await refused(client, "evaluate", run=run, source=KERNEL)
         self.said["stopped"] = await done(client, "stop_run", run=run)
         self.said["stopped again"] = await done(client, "stop_run", run=run)
-        (server,) = servers()
+        (server,) = running(b"serve\0mcp", below(os.getpid()))
         async with anyio.create_task_group() as group:
             await begun(client, group, run=self.said["passed"]["run"])
-            at_work = below(server)
+            at_work = judging()
             os.kill(server, signal.SIGKILL)
             await gone(at_work)
             self.left["orphaned"] = len(at_work)
