@@ -25,6 +25,7 @@ from evokernel.training.episode import Episode
 from evokernel.training.observation import EnvironmentConfig, Observation
 
 if TYPE_CHECKING:
+    from evokernel.bench.servers import WarmServers
     from evokernel.memory.store import Memory
 
 __all__ = ["Environment", "EnvironmentConfig", "Judges", "Observation"]
@@ -55,6 +56,7 @@ class Environment:
         self._judges = judges or self._local
         self._is_local = judges is None
         self._say = say
+        self._servers: WarmServers | None = None
         self._prepared: OrderedDict[str, tuple[Evaluator, ExitStack]] = OrderedDict()
         self._episodes: dict[str, Episode] = {}
         self._last = ""
@@ -108,6 +110,9 @@ class Environment:
             self._end(episode)
         while self._prepared:
             self._prepared.popitem()[1][1].close()
+        if self._servers is not None:
+            self._servers.close()
+            self._servers = None
 
     def __enter__(self) -> Self:
         return self
@@ -176,8 +181,12 @@ class Environment:
 
     def _local(self, task: Task) -> Evaluator:
         from evokernel.bench.evaluator import LocalEvaluator
+        from evokernel.bench.servers import WarmServers
 
-        return LocalEvaluator(task, self._bench(), self.config.backend, self._say)
+        # Shared by all tasks: importing torch takes seconds.
+        self._servers = self._servers or WarmServers()
+        backend = self.config.backend
+        return LocalEvaluator(task, self._bench(), backend, self._say, self._servers)
 
 
 def _memory(config: MemoryConfig) -> "Memory":
