@@ -101,7 +101,7 @@ def serve(
 def export(
     runs: Annotated[
         list[str],
-        typer.Argument(metavar="RUN...", help="Run folders, or their names below --runs-dir."),
+        typer.Argument(metavar="RUN", help="Run folders, or their names below --runs-dir."),
     ],
     to: Annotated[Path, typer.Option(metavar="FILE", help="A name in .jsonl or .parquet.")],
     rows: Annotated[
