@@ -136,8 +136,7 @@ def facts(environment: Mapping[str, str], backend: Backend) -> tuple[str, ...]:
 
 
 def _without_place(fact: str) -> str:
-    parts = fact.split(" | ")
-    return parts[1] if len(parts) > 1 and parts[0].startswith("/") else fact
+    return next((part for part in fact.split(" | ") if not part.startswith("/")), fact)
 
 
 FACTS = {

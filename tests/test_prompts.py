@@ -157,7 +157,7 @@ def test_refinement_shows_figures_profile_and_what_was_tried():
     evaluation = FAST.evaluation.model_copy(update={"profile": profile})
     parent = FAST.model_copy(update={"evaluation": evaluation})
     slower = attempt(
-        3, fake_kernel(4.0), Stage.REFINE, changed=("software-prefetch",), predicted=1.5
+        3, fake_kernel(4.0), Stage.REFINE, techniques=("software-prefetch",), predicted=1.5
     )
     wrong = attempt(4, fake_kernel(status=Status.WRONG_VALUES), Stage.REFINE)
     user = render(request(Stage.REFINE, parents=(parent,), children=(slower, wrong)), NOTES).user
@@ -165,9 +165,12 @@ def test_refinement_shows_figures_profile_and_what_was_tried():
     assert "5.00x [4.95, 5.05] as fast as PyTorch eager, measured side by side." in user
     assert "Bound by memory; it reaches 50% of the roofline (12.0 GB/s of necessary" in user
     assert "A note." in user
-    assert "attempt 3 (software-prefetch): idea 3, expected to be 1.50x as fast -> right" in user
+    assert (
+        "attempt 3 (with software-prefetch, without row-caching): idea 3, expected to be 1.50x as fast -> right"
+        in user
+    )
     assert "-> right, 4.000 ms a call, 0.50x as fast as the candidate" in user
-    assert "attempt 4 (no named technique): idea 4 -> wrong_values" in user
+    assert "attempt 4 (without row-caching): idea 4 -> wrong_values" in user
     assert "- The candidate has `row-caching`.\n" in user
     assert "It beats PyTorch already" in user
 
@@ -629,3 +632,14 @@ def test_a_traceback_of_one_line_is_not_told_twice():
         assert user.count("The end of what it printed") == times
     crash = "Fatal Python error: Segmentation fault\n\nStack (most recent call first):\n"
     assert "Fatal" not in repair(Status.CRASHED, reason="in `run`: it died", log=crash)
+
+
+def test_more_than_the_roofline_is_not_claimed():
+    notes = ("bound by memory: move fewer bytes",)
+    profile = Profile(bound_by="memory", roofline_share=1.7, notes=notes)
+    evaluation = FAST.evaluation.model_copy(update={"profile": profile})
+    parent = FAST.model_copy(update={"evaluation": evaluation})
+    user = render(request(Stage.REFINE, parents=(parent,)), []).user
+    assert "170%" not in user
+    assert "it reaches the roofline, as far as peaks could be measured" in user
+    assert "\nMove fewer bytes." in user

@@ -59,7 +59,7 @@ def children(situation: Situation) -> Section:
     title = "What was tried from this candidate, newest first"
     parents = situation.parents[:1]
     tried = [a for a in situation.children if a.proposal.fault is None]
-    return _lines("children", title, tried, "", parents[0].median_ms if parents else None)
+    return _lines("children", title, tried, "", parents[0] if parents else None)
 
 
 def best(situation: Situation, named: Iterable[Attempt]) -> Section:
@@ -139,30 +139,44 @@ def _source(
 
 
 def _lines(
-    name: str, title: str, attempts: Iterable[Attempt], intro: str, before_ms: float | None = None
+    name: str, title: str, attempts: Iterable[Attempt], intro: str, before: Attempt | None = None
 ) -> Section:
     """One line each, newest first."""
-    items = tuple(Item(text=_attempt(a, before_ms)) for a in reversed(tuple(attempts)))
+    items = tuple(Item(text=_attempt(a, before)) for a in reversed(tuple(attempts)))
     return Section(
         name=name, title=title, intro=intro, items=items, budget=1000, least=300, what="attempts"
     )
 
 
-def _attempt(attempt: Attempt, before_ms: float | None) -> str:
+def _attempt(attempt: Attempt, before: Attempt | None) -> str:
+    """One line: what it is, or what it changed of `before`, and what came of it."""
     proposal, evaluation = attempt.proposal, attempt.evaluation
-    change = ", ".join(proposal.changed or proposal.techniques)
     said = line(proposal.rationale, _SAID).rstrip(".")
-    told = f"- attempt {attempt.number} ({change or 'no named technique'})"
+    told = f"- attempt {attempt.number} ({_change(attempt, before)})"
     told += f": {said}" if said else ""
     told += f", expected to be {times(proposal.predicted)} as fast" if proposal.predicted else ""
     if attempt.median_ms is None:
         return f"{told} -> {evaluation.status}: {line(_cause(evaluation), _SAID)}"
     told += f" -> right, {milliseconds(attempt.median_ms)} a call"
-    if before_ms is not None:
-        ratio = before_ms / attempt.median_ms
+    if before is not None and before.median_ms is not None:
+        ratio = before.median_ms / attempt.median_ms
         return f"{told}, {times(ratio)} as fast as the candidate"
     eager = evaluation.timing.against("eager") if evaluation.timing else None
     return f"{told}, {with_interval(eager.ratio)} as fast as PyTorch eager" if eager else told
+
+
+def _change(attempt: Attempt, before: Attempt | None) -> str:
+    """Its techniques, or which of them are new and which are gone."""
+    proposal = attempt.proposal
+    if before is None:
+        return ", ".join(proposal.techniques) or "no named technique"
+    had, has = before.proposal.techniques, proposal.techniques
+    new, gone = [t for t in has if t not in had], [t for t in had if t not in has]
+    if not new and not gone:
+        return f"changed {', '.join(proposal.changed)}" if proposal.changed else "same techniques"
+    told = [f"with {', '.join(new)}"] if new else []
+    told += [f"without {', '.join(gone)}"] if gone else []
+    return ", ".join(told)
 
 
 def _cause(evaluation: Evaluation) -> str:

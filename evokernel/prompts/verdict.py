@@ -86,6 +86,8 @@ def figures(evaluation: Evaluation) -> list[str]:
 def _bounds(profile: Profile) -> list[str]:
     share = profile.roofline_share
     reached = "" if share is None else f"; it reaches {share:.0%} of the roofline"
+    if share is not None and share > 1:
+        reached = "; it reaches the roofline, as far as peaks could be measured"
     rates = ""
     if profile.gbytes_per_s is not None and profile.gflops is not None:
         rates = (
@@ -99,7 +101,8 @@ def _bounds(profile: Profile) -> list[str]:
 def _telling(profile: Profile) -> list[str]:
     """Notes without those that say the rates again, or what could not be measured."""
     silent = ("of the memory roof", "hardware counters", "may not be read")
-    return [note for note in profile.notes if not any(words in note for words in silent)]
+    told = [note for note in profile.notes if not any(words in note for words in silent)]
+    return [note.removeprefix(f"bound by {profile.bound_by}: ") for note in told]
 
 
 # -- failures --------------------------------------------------------------------------------------
