@@ -165,11 +165,8 @@ def test_refinement_shows_figures_profile_and_what_was_tried():
     assert "5.00x [4.95, 5.05] as fast as PyTorch eager, measured side by side." in user
     assert "Bound by memory; it reaches 50% of the roofline (12.0 GB/s of necessary" in user
     assert "A note." in user
-    assert (
-        "attempt 3 (with software-prefetch, without row-caching): idea 3, expected to be 1.50x as fast -> right"
-        in user
-    )
-    assert "-> right, 4.000 ms a call, 0.50x as fast as the candidate" in user
+    assert "attempt 3 (with software-prefetch, without row-caching): idea 3, expected to be" in user
+    assert "to be 1.50x as fast -> right, 4.000 ms a call, 0.50x as fast as the candidate" in user
     assert "attempt 4 (without row-caching): idea 4 -> wrong_values" in user
     assert "- The candidate has `row-caching`.\n" in user
     assert "It beats PyTorch already" in user
