@@ -102,7 +102,7 @@ def _telling(profile: Profile) -> list[str]:
     """Notes without those that say the rates again, or what could not be measured."""
     silent = ("of the memory roof", "hardware counters", "may not be read")
     told = [note for note in profile.notes if not any(words in note for words in silent)]
-    return [note.removeprefix(f"bound by {profile.bound_by}: ") for note in told]
+    return [re.sub(rf"(?i)^bound by {profile.bound_by}: ", "", note) for note in told]
 
 
 # -- failures --------------------------------------------------------------------------------------
