@@ -134,7 +134,10 @@ class MemoryConfig(Frozen):
     path: Path | None = None
     """Folder of the memory; None is a memory that lives and dies with the run."""
     policy: str = "evokernel"
-    """`none`, `random`, `similarity` or `evokernel`."""
+    """`none`, `random`, `similarity`, `evokernel`, `memrl`, `hybrid` or `placebo`."""
+    reward: str | None = None
+    """`evokernel`, `parent`, `milestone`, `kevin`, `sigmoid` or `cuda-l1`; None is what the policy
+    has: `parent` for `hybrid` and `placebo`, `evokernel` for the others."""
     shown_draft: int = Field(default=4, ge=0)
     """N for drafting: experiences shown at most."""
     shown_refine: int = Field(default=3, ge=0)
@@ -149,6 +152,12 @@ class MemoryConfig(Frozen):
     """Smallest spread by which a refine reward is divided (the paper names no value)."""
     credit: Credit = "equal"
     """`equal` is the paper's rule; `evidence` moves values less where nothing was made use of."""
+    probe: float = Field(default=0.12, ge=0, le=0.5)
+    """`hybrid`: chance that a step tries something that was hardly tried."""
+    null: float = Field(default=0.05, ge=0, le=0.5)
+    """`hybrid`: chance that a step is shown nothing, to learn what memory as a whole is worth."""
+    withhold: float = Field(default=0.25, ge=0, lt=1)
+    """`hybrid`: chance of each choice to be held back in a probe step."""
     holdout: tuple[str, ...] = ()
     """Task fingerprints whose experiences are never shown."""
 

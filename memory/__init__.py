@@ -15,7 +15,7 @@ _HOMES = {
     "Measurement": "evokernel.memory.experience",
     "Origin": "evokernel.memory.experience",
     "Memory": "evokernel.memory.store",
-    "PoolItem": "evokernel.memory.policies",
+    "PoolItem": "evokernel.memory.choice",
     "Query": "evokernel.memory.retrieval",
     "Revision": "evokernel.memory.revision",
     "TechniqueUse": "evokernel.memory.technique_table",

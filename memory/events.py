@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from evokernel.attempt import Stage
 from evokernel.memory.experience import Experience, ExperienceStatus, Measurement
 from evokernel.memory.retraction import Yardstick
+from evokernel.memory.rewards import Reward
 from evokernel.memory.values import Rewarded
 
 Vector = NDArray[np.float32]
@@ -49,14 +50,21 @@ class News(NamedTuple):
 
 
 def rewarded(row: Any) -> Rewarded:
-    """A row of rewards as values are folded from it."""
+    """A row of rewards, with what its step was asked and shown, as values are folded from it."""
+    asked = json.loads(row.asked) if row.asked else {}
+    chosen = json.loads(row.chosen) if row.chosen else ()
+    reward = Reward.model_validate_json(row.body)
     return Rewarded(
         seq=row.seq,
         step=row.step,
         stage=Stage(row.stage),
         value=row.value,
         shown=tuple(json.loads(row.shown)),
-        weights=json.loads(row.body).get("weights", {}),
+        weights=reward.weights,
+        reward=reward,
+        task=asked.get("fingerprint") or row.task or "",
+        family=asked.get("family", ""),
+        priors={choice["id"]: choice["prior"] for choice in chosen if choice.get("prior")},
     )
 
 

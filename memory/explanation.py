@@ -14,9 +14,9 @@ from typing import Any
 from evokernel.attempt import Stage
 from evokernel.errors import StoreError
 from evokernel.frozen import Frozen
+from evokernel.memory.choice import PoolItem
 from evokernel.memory.experience import ExperienceStatus
 from evokernel.memory.journal import Journal
-from evokernel.memory.policies import PoolItem
 from evokernel.memory.shelf import Card
 
 EXAMPLES = 3
@@ -162,7 +162,8 @@ def _reasons(
     inside = {item.id for item in pool}
     statuses = journal.statuses_upto(row["bank_version"])
     parameters = json.loads(row["parameters"])
-    rest = _rest(int(parameters["slots"] * parameters["pool_factor"]), pool, parameters, asked)
+    size = parameters.get("pool_size", parameters["slots"] * parameters["pool_factor"])
+    rest = _rest(int(size), pool, parameters, asked)
     return {
         card.id: _hidden(card, statuses[card.id], row, asked) or rest
         for card in cards.values()

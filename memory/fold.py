@@ -1,12 +1,14 @@
 """Owns `Fold`: the values as they are now, without what a retraction has discredited."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from evokernel.memory import snapshot
 from evokernel.memory.events import rewarded, yardstick
 from evokernel.memory.journal import Journal
 from evokernel.memory.retraction import Discount
+from evokernel.memory.shelf import Shelf
+from evokernel.memory.values import Learner
 
 
 class Fold:
@@ -14,29 +16,43 @@ class Fold:
 
     Args:
         journal: Where rewards come from.
-        constants: Step size, smallest spread of the rewards, and how they are shared.
+        fresh: Makes what learns the values, with nothing learned yet.
     """
 
-    def __init__(self, journal: Journal, constants: snapshot.Constants) -> None:
+    def __init__(self, journal: Journal, fresh: Callable[[], Learner]) -> None:
         self._journal = journal
-        self._constants = constants
+        self._fresh = fresh
         self._discount = Discount((), ())
-        self.values = snapshot.load(journal, constants)
+        self._regrouped = 0
+        self.values = fresh()
+        self._is_loaded = False
 
-    def take_in(self, retracted: frozenset[str], rewards: Sequence[Any]) -> None:
+    def take_in(self, shelf: Shelf, rewards: Sequence[Any]) -> None:
         """Learn what any process has written.
 
         Args:
-            retracted: Steps that made what is withdrawn by now.
+            shelf: What is known of the experiences, up to date.
             rewards: Rows of the rewards since the last time, oldest first.
         """
+        if not self._is_loaded or shelf.regrouped != self._regrouped:
+            self._regrouped = shelf.regrouped
+            self._is_loaded = True
+            self._load(self.values.uncounted)
+        retracted = shelf.retracted
         self._leave_out(retracted, rewards if retracted else ())
-        self.values.fold(rewarded(row) for row in rewards)
+        self.values.fold(rewarded(row) for row in rewards if row.seq > self.values.watermark)
+
+    def begin_anew(self) -> None:
+        """Forget what was learned: what it depends on has changed."""
+        self._load(self.values.uncounted)
 
     def refit(self) -> snapshot.Refit:
         """Compute every value from the first event, and say which ones come out differently."""
-        self.values, report = snapshot.refit(self._journal, self.values)
+        self.values, report = snapshot.refit(self._journal, self.values, self._fresh)
         return report
+
+    def _load(self, uncounted: frozenset[str]) -> None:
+        self.values = snapshot.load(self._journal, self._fresh(), uncounted)
 
     def _leave_out(self, retracted: frozenset[str], rewards: Sequence[Any]) -> None:
         known = self._discount
@@ -50,4 +66,4 @@ class Fold:
         if is_carried_on and rewards and rewards[0].seq > self.values.watermark:
             self.values.uncounted = steps  # none of those that are new in it is folded yet
         else:
-            self.values = snapshot.load(self._journal, self._constants, steps)
+            self._load(steps)

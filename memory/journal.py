@@ -19,6 +19,7 @@ from evokernel.memory import statements, tables
 from evokernel.memory.database import Database
 from evokernel.memory.events import Addition, News, Vector, Verdict, rewarded, yardstick
 from evokernel.memory.experience import Experience, ExperienceStatus
+from evokernel.memory.likeness import Sketch
 from evokernel.memory.retraction import Yardstick
 from evokernel.memory.rewards import Reward
 from evokernel.memory.rows import (
@@ -28,6 +29,7 @@ from evokernel.memory.rows import (
     write_graph,
     write_note,
     write_status,
+    write_traits,
     write_vector,
 )
 from evokernel.memory.texts import put_back
@@ -52,7 +54,13 @@ class Journal:
         Raises:
             StoreError: missing while `create` is false, damaged, locked or not writable.
         """
-        return cls(Database.open(folder, create=create))
+        journal = cls(Database.open(folder, create=create))
+        try:
+            journal._add_traits()
+        except BaseException:
+            journal.close()
+            raise
+        return journal
 
     def close(self) -> None:
         """Let go of the database."""
@@ -155,12 +163,29 @@ class Journal:
         pairs = zip(rows, found, strict=True)
         return {row.id: Experience.model_validate(fields) for row, fields in pairs}
 
+    def _add_traits(self) -> None:
+        """Compute the traits that a journal of an older version lacks."""
+        with self._database.read() as journal:
+            counts = [journal.scalar(c, {}) for c in (statements.EXPERIENCES, statements.TRAITS)]
+        if counts[0] == counts[1]:
+            return
+        with self._database.write() as journal:
+            for row in journal.rows(statements.WITHOUT_TRAITS, {}):
+                write_traits(journal, self.bodies([row.id])[row.id])
+
     def vectors(self, ids: Sequence[str]) -> dict[str, Vector]:
         """Embeddings of the given experiences."""
         columns = ("experience", "vector")
         with self._database.read() as journal:
             rows = rows_of(journal, tables.embeddings, "experience", columns, ids)
         return {row.experience: np.frombuffer(row.vector, dtype=np.float32) for row in rows}
+
+    def sketches(self, ids: Sequence[str]) -> dict[str, Sketch]:
+        """Sketches of the sources of the given experiences."""
+        columns = ("experience", "sketch")
+        with self._database.read() as journal:
+            rows = rows_of(journal, tables.traits, "experience", columns, ids)
+        return {row.experience: np.frombuffer(row.sketch, dtype=np.uint32) for row in rows}
 
     def replace_vectors(
         self, vectors: Iterable[tuple[str, Sequence[float]]], embedder: str
@@ -186,24 +211,33 @@ class Journal:
 
     # Retrievals and rewards
 
-    def add_retrieval(self, columns: Columns, asked: str) -> bool:
+    def add_retrieval(self, columns: Columns, asked: str, decided: str) -> bool:
         """Append what was shown in a step; False where the step has a retrieval already.
 
         Args:
             columns: The event.
             asked: The situation that was asked about, JSON.
+            decided: By which arm, and what was held back, JSON.
         """
         with self._database.write() as journal:
             is_new = journal.append_once(tables.retrievals, columns)
             if is_new:
                 about = {"step": columns["step"], "body": asked}
                 journal.run(statements.INSERT[tables.queries], about)
+                about = {"step": columns["step"], "body": decided}
+                journal.run(statements.INSERT[tables.decisions], about)
             return is_new
 
     def asked(self, step: str) -> str | None:
         """The situation that a step asked about, JSON; None for steps of older versions."""
         with self._database.read() as journal:
             found: str | None = journal.scalar(statements.ASKED, {"step": step})
+            return found
+
+    def decided(self, step: str) -> str | None:
+        """By which arm a step was decided, JSON; None for steps of older versions."""
+        with self._database.read() as journal:
+            found: str | None = journal.scalar(statements.DECIDED, {"step": step})
             return found
 
     def retrieval(self, step: str) -> Columns | None:

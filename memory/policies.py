@@ -1,131 +1,110 @@
-"""Owns the policies: by what rule the experiences of a pool are chosen."""
+"""Owns the policies by name: how each chooses what to show, and how it learns its values."""
 
 import difflib
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple, Protocol
 
 from evokernel.config import MemoryConfig
 from evokernel.errors import ConfigError
-from evokernel.frozen import Frozen
-from evokernel.memory.experience import Kind
+from evokernel.memory.choice import Occasion, PoolItem, Selection
+from evokernel.memory.hybrid import HybridRule
+from evokernel.memory.joint import Joint, Traits
+from evokernel.memory.placebo import Placebo
+from evokernel.memory.reward_rules import PARENT, RewardRule, rule_of
+from evokernel.memory.rules import EvoKernelRule, MemRLRule, NoMemory, RandomChoice, Similarity
+from evokernel.memory.values import Learner, Values
 
-
-class PoolItem(Frozen):
-    """One experience that could have been shown, with what was known of it then."""
-
-    id: str
-    kind: Kind
-    similarity: float
-    """Cosine similarity of its situation to the query's, -1..1."""
-    q: float
-    """Value for the query's stage at that time."""
-    n: int
-    """Visits behind that value."""
-    score: float = 0.0
-    """What the policy ranked by."""
-    is_pinned: bool = False
-    """Whether a person wants it in every pool that it fits into."""
-    chance: float | None = None
-    """Largest chance that it had for a slot; None where older versions did not log it."""
-    fate: str = ""
-    """`chosen`, or why not, in words; empty where older versions did not log it."""
+MEMRL_ALPHA = 0.3
+"""Step size of MemRL (its own)."""
 
 
 class Policy(Protocol):
-    """A rule for one slot; the caller draws, so that every choice has a known propensity."""
+    """A rule that decides what one step is shown; every choice has a known propensity."""
 
-    name: str
-    parameters: dict[str, float]
-    """Its constants, as recorded with every retrieval."""
+    @property
+    def name(self) -> str:
+        """As it is configured and logged."""
 
-    def score(self, item: PoolItem) -> float:
-        """What the rule ranks by."""
+    @property
+    def parameters(self) -> Mapping[str, float]:
+        """Its constants, as recorded with every retrieval."""
 
-    def chances(self, items: Sequence[PoolItem]) -> tuple[float, ...]:
-        """Chance of each item to fill the next slot: they add up to 1, or to 0 to show nothing."""
+    def pool_factor(self, factor: int, seasoned: int) -> float:
+        """Lambda: the pool holds so many items for each slot.
 
+        Args:
+            factor: The configured one.
+            seasoned: Experiences whose value of this stage rests on three rewards or more.
+        """
 
-class NoMemory:
-    """Shows nothing: the control of every comparison."""
+    def choose(self, pool: Sequence[PoolItem], occasion: Occasion) -> Selection:
+        """Decide one step: draws from nothing but `occasion.rng`, and says by what chances.
 
-    name = "none"
-    parameters: dict[str, float] = {}
-
-    def score(self, item: PoolItem) -> float:
-        """Nothing is ranked."""
-        return 0.0
-
-    def chances(self, items: Sequence[PoolItem]) -> tuple[float, ...]:
-        """Zero for all."""
-        return (0.0,) * len(items)
-
-
-class RandomChoice:
-    """Draws evenly from the pool: does it matter what is shown?"""
-
-    name = "random"
-    parameters: dict[str, float] = {}
-
-    def score(self, item: PoolItem) -> float:
-        """Nothing is ranked."""
-        return 0.0
-
-    def chances(self, items: Sequence[PoolItem]) -> tuple[float, ...]:
-        """The same for all."""
-        return (1 / len(items),) * len(items)
+        Args:
+            pool: What may be shown, most similar first, with similarities and values.
+            occasion: Stage, slots, share of the budget spent, random numbers.
+        """
 
 
-class Similarity:
-    """Takes the most similar: memory without learned values."""
+class Surroundings(NamedTuple):
+    """What a learner must know that is in no reward."""
 
-    name = "similarity"
-    parameters: dict[str, float] = {}
-
-    def score(self, item: PoolItem) -> float:
-        """The similarity."""
-        return item.similarity
-
-    def chances(self, items: Sequence[PoolItem]) -> tuple[float, ...]:
-        """All on the best."""
-        return _mixed(items, epsilon=0.0)
+    traits: Callable[[str], Traits]
+    """By what an experience is grouped."""
+    weigh: Callable[[str], float] = lambda run: 1.0
+    """How far the evidence of a run counts, 0..1."""
 
 
-class EvoKernelRule:
-    """The paper's rule: similarity only builds the pool, inside it the stage's Q alone ranks.
-
-    Epsilon-greedy per slot: with 1 - epsilon the largest Q, else any of the pool. Ties go to the
-    more similar one, then to the older one (ours).
-    """
-
-    name = "evokernel"
-
-    def __init__(self, epsilon: float) -> None:
-        self.epsilon = epsilon
-        self.parameters = {"epsilon": epsilon}
-
-    def score(self, item: PoolItem) -> float:
-        """The value."""
-        return item.q
-
-    def chances(self, items: Sequence[PoolItem]) -> tuple[float, ...]:
-        """(1 - epsilon) on the best, epsilon over all."""
-        return _mixed(items, self.epsilon)
+def _paper(config: MemoryConfig, around: Surroundings, rule: RewardRule) -> Learner:
+    return Values(config.alpha, config.sigma_floor, config.credit, rule)
 
 
-def _mixed(items: Sequence[PoolItem], epsilon: float) -> tuple[float, ...]:
-    best = max(items, key=lambda item: (item.score, item.similarity))
-    return tuple(
-        (1 - epsilon) * (item is best) + epsilon / len(items)  # the paper's epsilon-greedy
-        for item in items
-    )
+def _memrl(config: MemoryConfig, around: Surroundings, rule: RewardRule) -> Learner:
+    plain = rule._replace(standardised=frozenset())
+    return Values(MEMRL_ALPHA, config.sigma_floor, config.credit, plain)
 
 
-POLICIES: dict[str, Callable[[MemoryConfig], Policy]] = {
-    "none": lambda config: NoMemory(),
-    "random": lambda config: RandomChoice(),
-    "similarity": lambda config: Similarity(),
-    "evokernel": lambda config: EvoKernelRule(config.epsilon),
+def _joint(config: MemoryConfig, around: Surroundings, rule: RewardRule) -> Learner:
+    return Joint(around.traits, config.sigma_floor, rule, around.weigh)
+
+
+def _placebo(config: MemoryConfig, around: Surroundings, rule: RewardRule) -> Learner:
+    return Placebo(around.traits, config.sigma_floor, rule, around.weigh)
+
+
+class Recipe(NamedTuple):
+    """One policy."""
+
+    choice: Callable[[MemoryConfig], Policy]
+    """How it chooses."""
+    learner: Callable[[MemoryConfig, Surroundings, RewardRule], Learner] = _paper
+    """What learns its values."""
+    reward: str = "evokernel"
+    """The function of rewards that it learns from unless another is configured."""
+
+
+def _hybrid(name: str) -> Callable[[MemoryConfig], Policy]:
+    return lambda config: HybridRule(config.probe, config.null, config.withhold, name)
+
+
+POLICIES: dict[str, Recipe] = {
+    "none": Recipe(lambda config: NoMemory()),
+    "random": Recipe(lambda config: RandomChoice()),
+    "similarity": Recipe(lambda config: Similarity()),
+    "evokernel": Recipe(lambda config: EvoKernelRule(config.epsilon)),
+    "memrl": Recipe(lambda config: MemRLRule(config.epsilon), _memrl),
+    "hybrid": Recipe(_hybrid("hybrid"), _joint, PARENT.name),
+    "placebo": Recipe(_hybrid("placebo"), _placebo, PARENT.name),
 }
+
+
+def check(config: MemoryConfig) -> None:
+    """Refuse a policy or reward that does not exist.
+
+    Raises:
+        ConfigError: the nearest name is suggested.
+    """
+    rule_of(config.reward or _recipe(config).reward)
 
 
 def policy_of(config: MemoryConfig) -> Policy:
@@ -134,10 +113,24 @@ def policy_of(config: MemoryConfig) -> Policy:
     Raises:
         ConfigError: no such policy; the nearest name is suggested.
     """
+    return _recipe(config).choice(config)
+
+
+def learner_of(config: MemoryConfig, around: Surroundings) -> Learner:
+    """What learns the values by which that policy chooses, with nothing learned yet.
+
+    Raises:
+        ConfigError: no such policy or reward; the nearest name is suggested.
+    """
+    recipe = _recipe(config)
+    return recipe.learner(config, around, rule_of(config.reward or recipe.reward))
+
+
+def _recipe(config: MemoryConfig) -> Recipe:
     if config.policy not in POLICIES:
         near = difflib.get_close_matches(config.policy, POLICIES, n=1)
         hint = f" (did you mean `{near[0]}`?)" if near else ""
         raise ConfigError(
             f"no memory policy `{config.policy}`{hint}: expected one of {', '.join(POLICIES)}"
         )
-    return POLICIES[config.policy](config)
+    return POLICIES[config.policy]

@@ -1,18 +1,21 @@
 """Owns `Recaller`: one retrieval, from the query to its record in the journal and back."""
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from evokernel.attempt import Stage
 from evokernel.config import MemoryConfig
+from evokernel.memory.choice import Choice, Occasion, PoolItem, Selection
 from evokernel.memory.experience import Entry
 from evokernel.memory.explanation import Asked
 from evokernel.memory.journal import Columns, Journal
-from evokernel.memory.policies import PoolItem, policy_of
-from evokernel.memory.retrieval import GATE, Choice, Query, Recalled, Retrieval, dice, fill
+from evokernel.memory.policies import policy_of
+from evokernel.memory.retrieval import GATE, Decision, Query, Recalled, Retrieval, dice
 from evokernel.memory.shelf import Shelf
-from evokernel.memory.values import Values
+from evokernel.memory.twins import Twins
+from evokernel.memory.values import Learner
 
 
 class Recaller:
@@ -23,26 +26,23 @@ class Recaller:
         self._policy = policy_of(config)
         self._journal = journal
         self._shelf = shelf
+        self._twins = Twins(journal, shelf)
 
-    def pool_size(self, stage: Stage) -> int:
-        """K = lambda N."""
-        return self._config.pool_factor * self._slots(stage)
+    def pool_size(self, stage: Stage, values: Learner) -> int:
+        """K = lambda N; with some policies lambda grows with the evidence."""
+        factor = self._policy.pool_factor(self._config.pool_factor, values.seasoned(stage))
+        return math.ceil(factor * self._slots(stage))
 
-    def choose(self, query: Query, near: Sequence[tuple[str, float]], values: Values) -> Columns:
+    def choose(self, query: Query, near: Sequence[tuple[str, float]], values: Learner) -> Columns:
         """Choose among the neighbours (ids with similarities, best first) and log it.
 
         Returns:
             What was logged, by column: another process's choice where it was first.
         """
-        pool = tuple(
-            self._item(id, similarity, query.stage, values)
-            for id, similarity in near
-            if similarity >= GATE
-        )
-        contents = [self._shelf.cards[item.id].content for item in pool]
+        pool = self._pool(query, [pair for pair in near if pair[1] >= GATE], values)
         rng = dice(query.seed, query.step, "recall")
-        slots = self._slots(query.stage)
-        choices, pool = fill(pool, contents, self._policy, slots, rng)
+        occasion = Occasion(query.stage, self._slots(query.stage), rng, query.spent)
+        selection = self._policy.choose(pool, occasion)
         columns: Columns = {
             "step": query.step,
             "run": query.run,
@@ -50,13 +50,19 @@ class Recaller:
             "stage": query.stage.value,
             "backend": query.backend,
             "policy": self._policy.name,
-            "parameters": json.dumps(self._parameters(query.stage)),
+            "parameters": json.dumps(self._parameters(query.stage, values)),
             "bank_version": self._shelf.watermark,
             "seed": query.seed,
-            "pool": json.dumps([item.model_dump() for item in pool]),
-            "chosen": json.dumps([_plain(choice) for choice in choices]),
+            "pool": json.dumps([item.model_dump() for item in selection.pool]),
+            "chosen": json.dumps([_plain(choice) for choice in selection.choices]),
         }
-        asked = Asked(
+        is_new = self._journal.add_retrieval(
+            columns, self._asked(query).model_dump_json(), _decision(selection).model_dump_json()
+        )
+        return columns if is_new else self._journal.retrieval(query.step) or columns
+
+    def _asked(self, query: Query) -> Asked:
+        return Asked(
             family=query.family,
             fingerprint=query.fingerprint,
             bottleneck=query.bottleneck,
@@ -64,18 +70,17 @@ class Recaller:
             exclude=query.exclude,
             holdout=tuple(self._config.holdout),
         )
-        is_new = self._journal.add_retrieval(columns, asked.model_dump_json())
-        return columns if is_new else self._journal.retrieval(query.step) or columns
 
     def _slots(self, stage: Stage) -> int:
         config = self._config
         return config.shown_draft if stage is Stage.DRAFT else config.shown_refine
 
-    def _parameters(self, stage: Stage) -> dict[str, float]:
+    def _parameters(self, stage: Stage, values: Learner) -> dict[str, float]:
         """Every constant that had a say in the choice or in the values."""
         return {
             "slots": self._slots(stage),
             "pool_factor": self._config.pool_factor,
+            "pool_size": self.pool_size(stage, values),
             "gate": GATE,
             "alpha": self._config.alpha,
             "sigma_floor": self._config.sigma_floor,
@@ -83,17 +88,32 @@ class Recaller:
             **self._policy.parameters,
         }
 
-    def _item(self, id: str, similarity: float, stage: Stage, values: Values) -> PoolItem:
-        value, kind = values.of(id, stage), self._shelf.cards[id].kind
-        item = PoolItem(
-            id=id,
-            kind=kind,
-            similarity=similarity,
-            q=value.q,
-            n=value.visits,
-            is_pinned=id in self._shelf.pinned,
-        )
-        return item.model_copy(update={"score": self._policy.score(item)})
+    def _pool(
+        self, query: Query, near: Sequence[tuple[str, float]], values: Learner
+    ) -> tuple[PoolItem, ...]:
+        keys = self._twins.keys([id for id, _ in near])
+        return tuple(self._items(query, near, values, keys))
+
+    def _items(
+        self,
+        query: Query,
+        near: Sequence[tuple[str, float]],
+        values: Learner,
+        keys: Mapping[str, dict[str, str]],
+    ) -> Iterator[PoolItem]:
+        for id, similarity in near:
+            value = values.of(id, query.stage, query.family)
+            yield PoolItem(
+                id=id,
+                kind=self._shelf.cards[id].kind,
+                similarity=similarity,
+                q=value.q,
+                n=value.visits,
+                evidence=value.evidence,
+                spread=value.spread,
+                is_pinned=id in self._shelf.pinned,
+                keys=keys[id],
+            )
 
 
 def chosen_ids(row: Columns) -> tuple[str, ...]:
@@ -101,8 +121,8 @@ def chosen_ids(row: Columns) -> tuple[str, ...]:
     return tuple(choice["id"] for choice in json.loads(row["chosen"]))
 
 
-def read_back(row: Columns, entries: Sequence[Entry]) -> Retrieval:
-    """A recorded retrieval, with the experiences of `chosen_ids`."""
+def read_back(row: Columns, entries: Sequence[Entry], decided: str | None) -> Retrieval:
+    """A recorded retrieval, with the experiences of `chosen_ids` and the JSON of its decision."""
     pairs = zip(entries, json.loads(row["chosen"]), strict=True)
     return Retrieval(
         step=row["step"],
@@ -113,14 +133,25 @@ def read_back(row: Columns, entries: Sequence[Entry]) -> Retrieval:
         seed=row["seed"],
         pool=tuple(PoolItem(**item) for item in json.loads(row["pool"])),
         chosen=tuple(
-            Recalled(experience=entry.experience, **_without_id(choice)) for entry, choice in pairs
+            Recalled(experience=entry.experience, **_recalled(choice)) for entry, choice in pairs
         ),
+        decision=Decision.model_validate_json(decided) if decided else Decision(),
+    )
+
+
+def _decision(selection: Selection) -> Decision:
+    return Decision(
+        arm=selection.arm,
+        arm_chance=selection.arm_chance,
+        shown_chance=selection.shown_chance,
+        withheld={choice.item.id: choice.propensity for choice in selection.withheld},
+        propensity=selection.propensity,
     )
 
 
 def _plain(choice: Choice) -> dict[str, Any]:
     item = choice.item
-    return {
+    plain = {
         "id": item.id,
         "similarity": item.similarity,
         "q": item.q,
@@ -128,7 +159,8 @@ def _plain(choice: Choice) -> dict[str, Any]:
         "propensity": choice.propensity,
         "reason": choice.reason,
     }
+    return plain | ({"prior": item.prior} if item.prior else {})
 
 
-def _without_id(choice: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in choice.items() if name != "id"}
+def _recalled(choice: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in choice.items() if name not in {"id", "prior"}}

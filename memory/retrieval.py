@@ -1,23 +1,17 @@
-"""Owns `Query` and `Retrieval`: from a pool to the few experiences worth showing."""
+"""Owns `Query` and `Retrieval`: what one step asks of a memory, and what it is answered."""
 
 import hashlib
-import math
 import random
-from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
 
 from evokernel.attempt import Backend, Stage
 from evokernel.frozen import Frozen
+from evokernel.memory.choice import USUAL, PoolItem
 from evokernel.memory.experience import Experience
-from evokernel.memory.policies import Policy, PoolItem
 from evokernel.opgraph import OpGraph
 
 GATE = 1 / 32
 """Least similarity in a pool (ours). Tasks of one family have above 0.3, such that have only dtype
 and sizes in common about 0.1, those without anything in common the noise of hashing around 0."""
-
-CHOSEN = "chosen"
-"""`PoolItem.fate` of what is shown."""
 
 
 class Query(Frozen):
@@ -45,6 +39,8 @@ class Query(Frozen):
     """Seed of the run; with the step it fixes every random choice."""
     exclude: tuple[str, ...] = ()
     """Ids of experiences that must not be shown, e.g. those of the start point itself."""
+    spent: float | None = None
+    """Share of the task's budget that is spent, 0..1; None where nobody knows."""
 
 
 class Recalled(Frozen):
@@ -63,14 +59,19 @@ class Recalled(Frozen):
     """One phrase in words."""
 
 
-class Choice(Frozen):
-    """One item of the pool put into a slot."""
+class Decision(Frozen):
+    """What else was drawn for a step besides its slots."""
 
-    item: PoolItem
-    propensity: float
-    """Chance of this item for this slot, given the slots before; 0..1."""
-    reason: str
-    """One phrase in words."""
+    arm: str = USUAL
+    """`usual`, `probe` (it tried something) or `null` (it was shown nothing on purpose)."""
+    arm_chance: float = 1.0
+    """Chance of that arm."""
+    shown_chance: float = 1.0
+    """Chance of each choice to be shown and not held back."""
+    withheld: dict[str, float] = {}
+    """What was held back, with the chance that it had for its slot."""
+    propensity: float | None = None
+    """Chance of all of it together; None where older versions did not log it."""
 
 
 class Retrieval(Frozen):
@@ -89,6 +90,8 @@ class Retrieval(Frozen):
     """The candidates, most similar first."""
     chosen: tuple[Recalled, ...]
     """What is shown, in the order of the slots."""
+    decision: Decision = Decision()
+    """By which arm it was chosen, and what was held back."""
 
     @property
     def experiences(self) -> tuple[Experience, ...]:
@@ -110,94 +113,3 @@ def dice(seed: int, step: str, purpose: str) -> random.Random:
     number = step.partition("/")[2] or step
     digest = hashlib.sha256(f"{seed}\n{number}\n{purpose}".encode()).digest()
     return random.Random(int.from_bytes(digest[:8], "little"))
-
-
-def choose(
-    pool: Sequence[PoolItem],
-    contents: Sequence[str],
-    policy: Policy,
-    slots: int,
-    rng: random.Random,
-) -> tuple[Choice, ...]:
-    """Fill the slots one after the other; each draw is among the items that are allowed then.
-
-    Not allowed are items shown already, duplicates of their content, and kinds that have filled
-    half of the slots, unless nothing else is left.
-
-    Args:
-        pool: Items with the policy's scores.
-        contents: Hash of each item's content.
-        policy: The rule.
-        slots: N, how many to show at most.
-        rng: From `dice`, so that the same step chooses the same.
-    """
-    return fill(pool, contents, policy, slots, rng)[0]
-
-
-def fill(
-    pool: Sequence[PoolItem],
-    contents: Sequence[str],
-    policy: Policy,
-    slots: int,
-    rng: random.Random,
-) -> tuple[tuple[Choice, ...], tuple[PoolItem, ...]]:
-    """As `choose`; also says of every item of the pool what became of it."""
-    choices: list[Choice] = []
-    taken: dict[str, str] = {}
-    kinds: Counter[str] = Counter()
-    best_chances: dict[str, float] = {}
-    last = {item.id for item in pool}
-    quota = math.ceil(slots / 2)
-    while len(choices) < slots:
-        allowed = _allowed(pool, contents, taken, kinds, quota)
-        chances = policy.chances([item for item, _ in allowed]) if allowed else ()
-        if not sum(chances):
-            break
-        last = {item.id for item, _ in allowed}
-        for (item, _), chance in zip(allowed, chances, strict=True):
-            best_chances[item.id] = max(chance, best_chances.get(item.id, 0.0))
-        (place,) = rng.choices(range(len(allowed)), weights=chances)
-        item, content = allowed[place]
-        taken |= {item.id: item.id, content: item.id}
-        kinds[item.kind] += 1
-        best = chances[place] == max(chances)
-        choices.append(
-            Choice(item=item, propensity=chances[place], reason=_reason(policy, item, best))
-        )
-    fates = (
-        {
-            "chance": best_chances.get(item.id, 0.0),
-            "fate": _fate(item, content, taken, item.id in last),
-        }
-        for item, content in zip(pool, contents, strict=True)
-    )
-    fated = (item.model_copy(update=fate) for item, fate in zip(pool, fates, strict=True))
-    return tuple(choices), tuple(fated)
-
-
-def _fate(item: PoolItem, content: str, taken: Mapping[str, str], is_allowed: bool) -> str:
-    if item.id in taken:
-        return CHOSEN
-    if content in taken:
-        return f"the same content as `{taken[content]}`"
-    return "not drawn" if is_allowed else f"enough of kind `{item.kind}` were chosen"
-
-
-def _allowed(
-    pool: Sequence[PoolItem],
-    contents: Sequence[str],
-    taken: Collection[str],
-    kinds: Counter[str],
-    quota: int,
-) -> list[tuple[PoolItem, str]]:
-    fresh = [
-        (item, content)
-        for item, content in zip(pool, contents, strict=True)
-        if item.id not in taken and content not in taken
-    ]
-    return [(i, c) for i, c in fresh if kinds[i.kind] < quota] or fresh
-
-
-def _reason(policy: Policy, item: PoolItem, best: bool) -> str:
-    how = f"best left by `{policy.name}`" if best else f"drawn by `{policy.name}`"
-    return f"{how}: similarity {item.similarity:.2f}, value {item.q:+.2f} after {item.n} visits"

@@ -1,6 +1,7 @@
 """Owns `Reward`: what a step earned, computed only from evaluations, and its on-line scale."""
 
 import math
+from typing import Any
 
 from evokernel.evaluation import Evaluation
 from evokernel.frozen import Frozen
@@ -26,6 +27,8 @@ class Reward(Frozen):
     """Median of the start point it was made from, milliseconds."""
     noise: float | None = None
     """Half width of the 95 % interval of ln(speedup); a smaller change is not told from noise."""
+    speedups: dict[str, float] = {}
+    """How many times as fast as each opponent, by name."""
     weights: dict[str, float] = {}
     """What share of it each experience that was shown is due, 0..1; those not named, all of it."""
 
@@ -46,8 +49,13 @@ def draft_reward(evaluation: Evaluation) -> Reward | None:
     if not evaluation.status.is_charged:
         return None
     feasible = evaluation.status.is_feasible
-    latency = evaluation.timing.median_ms if evaluation.timing else None
-    return Reward(value=1.0 if feasible else -1.0, feasible=feasible, latency_ms=latency)
+    return Reward(
+        value=1.0 if feasible else -1.0,
+        feasible=feasible,
+        latency_ms=evaluation.timing.median_ms if evaluation.timing else None,
+        noise=_noise(evaluation),
+        speedups=_speedups(evaluation),
+    )
 
 
 def refine_reward(
@@ -69,20 +77,15 @@ def refine_reward(
     """
     if not evaluation.status.is_charged:
         return None
+    known: dict[str, Any] = {"best_ms": best_ms, "parent_ms": parent_ms}
     if evaluation.timing is None:
-        return Reward(value=-1.0, feasible=False, best_ms=best_ms, parent_ms=parent_ms)
+        return Reward(value=-1.0, feasible=False, **known)
     latency, noise = evaluation.timing.median_ms, _noise(evaluation)
     change = math.log(best_ms / latency)
     if noise_gate and noise is not None and abs(change) < noise:
         change = 0.0
-    return Reward(
-        value=math.tanh(change),
-        feasible=True,
-        latency_ms=latency,
-        best_ms=best_ms,
-        parent_ms=parent_ms,
-        noise=noise,
-    )
+    known |= {"latency_ms": latency, "noise": noise, "speedups": _speedups(evaluation)}
+    return Reward(value=math.tanh(change), feasible=True, **known)
 
 
 def _noise(evaluation: Evaluation) -> float | None:
@@ -94,6 +97,11 @@ def _noise(evaluation: Evaluation) -> float | None:
     return min(widths, default=None)
 
 
+def _speedups(evaluation: Evaluation) -> dict[str, float]:
+    speedups = evaluation.timing.speedups if evaluation.timing else ()
+    return {s.against: s.ratio.value for s in speedups}
+
+
 class Normaliser:
     """Running mean and spread of the refine rewards, by Welford's recurrence.
 
@@ -101,11 +109,13 @@ class Normaliser:
     weights; its appendix takes those of the *previous* step, so that a reward never scales itself.
     """
 
-    def __init__(self, sigma_floor: float, count: int = 0, mean: float = 0.0, m2: float = 0.0):
+    def __init__(self, sigma_floor: float, warm_up: int = WARM_UP, clip: float = CLIP) -> None:
         self.sigma_floor = sigma_floor
-        self.count = count
-        self.mean = mean
-        self.m2 = m2
+        self.warm_up = warm_up
+        self.clip = clip
+        self.count = 0
+        self.mean = 0.0
+        self.m2 = 0.0
 
     @property
     def sigma(self) -> float:
@@ -116,10 +126,10 @@ class Normaliser:
     def standardise(self, reward: float) -> float:
         """Scale `reward` by the statistics before it, then take it into them."""
         scaled = reward
-        if self.count >= WARM_UP:
+        if self.count >= self.warm_up:
             scaled = (reward - self.mean) / self.sigma
         self._include(reward)
-        return max(-CLIP, min(CLIP, scaled))
+        return max(-self.clip, min(self.clip, scaled))
 
     def _include(self, reward: float) -> None:
         self.count += 1

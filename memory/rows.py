@@ -1,5 +1,6 @@
 """Owns how single rows of the journal are written, and many found by their keys."""
 
+import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -8,6 +9,8 @@ from sqlalchemy import Table
 
 from evokernel.memory import statements, tables
 from evokernel.memory.events import Addition, Verdict
+from evokernel.memory.experience import Experience
+from evokernel.memory.likeness import shape_of, sketch_of
 from evokernel.memory.texts import deflated, set_apart
 from evokernel.memory.transaction import Reader, Transaction
 from evokernel.opgraph import OpGraph
@@ -63,8 +66,26 @@ def write_experience(journal: Transaction, addition: Addition, step: str, slot: 
         if journal.scalar(statements.TEXT_KNOWN, {"id": id}) is None:
             journal.run(statements.INSERT[tables.texts], {"id": id, "content": deflated(text)})
     write_vector(journal, experience.id, addition.vector)
+    write_traits(journal, experience)
     write_status(journal, Verdict(experience.id, addition.status, addition.reason), step)
     return experience.id
+
+
+def write_traits(journal: Transaction, experience: Experience) -> None:
+    """Keep what of an experience is needed without its body."""
+    source = experience.payload.get("source", "")
+    columns = {
+        "experience": experience.id,
+        "outcome": experience.outcome,
+        "techniques": json.dumps(experience.techniques),
+        "bottleneck": experience.bottleneck,
+        "device": experience.measurement.device,
+        "tools": experience.measurement.tools,
+        "proposer": experience.origin.proposer,
+        "shape": shape_of(source),
+        "sketch": sketch_of(source),
+    }
+    journal.run(statements.INSERT[tables.traits], columns)
 
 
 def write_status(journal: Transaction, verdict: Verdict, step: str) -> None:

@@ -1,5 +1,6 @@
 """Owns `Shelf`: what this process knows of the journal's experiences, and exact search in it."""
 
+import json
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
@@ -9,7 +10,8 @@ import numpy as np
 
 from evokernel.errors import StoreError
 from evokernel.memory.events import News, Vector
-from evokernel.memory.experience import ExperienceStatus, Kind
+from evokernel.memory.experience import ExperienceStatus, Kind, Outcome
+from evokernel.memory.joint import Traits
 from evokernel.memory.journal import Journal
 from evokernel.memory.retraction import CLAIMS
 from evokernel.memory.retrieval import Query
@@ -32,6 +34,16 @@ class Card(NamedTuple):
     candidate: str
     content: str
     """Hash by which duplicates are recognised."""
+    outcome: Outcome
+    """As it was added."""
+    techniques: tuple[str, ...]
+    """As they were added."""
+    bottleneck: str
+    device: str
+    tools: str
+    proposer: str
+    shape: str
+    """Hash of the canonical form of its source, or empty."""
 
     @property
     def collection(self) -> str:
@@ -61,6 +73,8 @@ class Shelf:
         """What people have changed, all their changes together."""
         self.pinned: dict[str, None] = {}
         """Ids of what people want in every pool that it fits into, in the order of pinning."""
+        self.regrouped = 0
+        """How often people have put an experience under other techniques."""
         self.retracted: frozenset[str] = frozenset()
         """Steps that made a kernel, edit or fix that was withdrawn."""
         self._stale: set[str] = set()
@@ -71,7 +85,9 @@ class Shelf:
     def take_in(self, news: News) -> None:
         """Learn what any process has written."""
         for row in news.experiences:
-            self.cards[row.id] = card = Card(*(getattr(row, field) for field in Card._fields))
+            fields = {field: getattr(row, field) for field in Card._fields}
+            fields["techniques"] = tuple(json.loads(row.techniques))
+            self.cards[row.id] = card = Card(**fields)
             self._made.setdefault((card.run, card.candidate), []).append(row.id)
         gone = ExperienceStatus.TOMBSTONE
         is_moved = False
@@ -97,6 +113,15 @@ class Shelf:
         """Ids of what claims something of a candidate, in any run."""
         cards = self.cards.values()
         return [c.id for c in cards if c.candidate == candidate and c.kind in CLAIMS]
+
+    def traits(self, id: str) -> Traits:
+        """By what an experience is grouped with others, as people have revised it."""
+        card = self.cards[id]
+        revised = self.revisions.get(id)
+        techniques = card.techniques
+        if revised is not None and revised.techniques is not None:
+            techniques = revised.techniques
+        return Traits(card.kind, card.outcome, card.family, techniques)
 
     def keep_vector(self, id: str, vector: Vector) -> None:
         """Take a vector that is at hand; what was there before is replaced."""
@@ -177,6 +202,7 @@ class Shelf:
             self.pinned[id] = None
         if change.techniques is not None:
             self._stale.add(id)
+            self.regrouped += 1
 
     def _move(self, id: str, status: ExperienceStatus) -> None:
         card = self.cards[id]

@@ -15,11 +15,13 @@ from sqlalchemy import (
     select,
     update,
 )
+from sqlalchemy.sql.functions import count
 
 from evokernel.memory import tables
 from evokernel.memory.tables import (
     choices,
     clock,
+    decisions,
     embeddings,
     experiences,
     graphs,
@@ -33,6 +35,7 @@ from evokernel.memory.tables import (
     starts,
     statuses,
     texts,
+    traits,
 )
 
 INSERT: dict[Table, Insert] = {table: insert(table) for table in tables.metadata.tables.values()}
@@ -79,13 +82,31 @@ DROP_VECTOR = delete(embeddings).where(embeddings.c.experience == bindparam("id"
 SNAPSHOT = select(*snapshots.c)
 DROP_SNAPSHOT = delete(snapshots)
 
+_OF_EXPERIENCE = experiences.c.id == traits.c.experience
 NEW_EXPERIENCES = _after(
-    experiences, *(column for column in experiences.c if column.name not in {"body", "at"})
-)
+    experiences,
+    *(column for column in experiences.c if column.name not in {"body", "at"}),
+    *(column for column in traits.c if column.name not in {"experience", "sketch"}),
+).select_from(experiences.join(traits, _OF_EXPERIENCE))
 """Without their bodies: most are never shown."""
+EXPERIENCES = select(count()).select_from(experiences)
+TRAITS = select(count()).select_from(traits)
+WITHOUT_TRAITS = (
+    select(experiences.c.id)
+    .select_from(experiences.outerjoin(traits, _OF_EXPERIENCE))
+    .where(traits.c.experience.is_(None))
+    .order_by(experiences.c.seq)
+)
 NEW_STATUSES = _after(statuses)
 NEW_REVISIONS = _after(revisions)
-NEW_REWARDS = _after(rewards)
+NEW_REWARDS = _after(
+    rewards, *rewards.c, retrievals.c.task, retrievals.c.chosen, queries.c.body.label("asked")
+).select_from(
+    rewards.outerjoin(retrievals, retrievals.c.step == rewards.c.step).outerjoin(
+        queries, queries.c.step == rewards.c.step
+    )
+)
+"""With what was asked and shown in their steps."""
 
 TEXT_KNOWN = select(texts.c.id).where(texts.c.id == bindparam("id"))
 
@@ -107,6 +128,7 @@ HISTORY = _of(statuses, "experience").order_by(statuses.c.seq)
 
 RETRIEVAL = _of(retrievals, "step")
 ASKED = select(queries.c.body).where(queries.c.step == bindparam("step"))
+DECIDED = select(decisions.c.body).where(decisions.c.step == bindparam("step"))
 RETRIEVAL_HEADS = select(
     retrievals.c.seq,
     retrievals.c.step,

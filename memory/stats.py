@@ -12,7 +12,7 @@ from evokernel.memory.catch_up import pending
 from evokernel.memory.index import VectorIndex
 from evokernel.memory.journal import Journal
 from evokernel.memory.shelf import Shelf
-from evokernel.memory.values import Rewarded, Values
+from evokernel.memory.values import Learner, Rewarded
 
 
 class Group(Frozen):
@@ -73,7 +73,7 @@ class Stats(Frozen):
 
 
 def stats_of(
-    journal: Journal, shelf: Shelf, values: Values, index: VectorIndex | None, embedder: str
+    journal: Journal, shelf: Shelf, values: Learner, index: VectorIndex | None, embedder: str
 ) -> Stats:
     """Count everything; `shelf` and `values` are up to the journal."""
     retrievals, rewards = journal.retrieval_heads(), journal.rewards_after(0)
@@ -97,7 +97,7 @@ def stats_of(
 
 
 def _stage(
-    retrievals: Sequence[Any], rewards: Sequence[Rewarded], values: Values, stage: Stage
+    retrievals: Sequence[Any], rewards: Sequence[Rewarded], values: Learner, stage: Stage
 ) -> StageStats:
     retrieved = [row for row in retrievals if row.stage == stage.value]
     earned = [event.value for event in rewards if event.stage is stage]

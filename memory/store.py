@@ -19,7 +19,7 @@ from evokernel.memory.exchange_into import Exchange
 from evokernel.memory.experience import Experience, ExperienceStatus
 from evokernel.memory.index import VectorIndex
 from evokernel.memory.journal import Journal
-from evokernel.memory.policies import policy_of
+from evokernel.memory.policies import check
 from evokernel.memory.pool import neighbours
 from evokernel.memory.recaller import Recaller, chosen_ids, read_back
 from evokernel.memory.retrieval import Query, Retrieval
@@ -76,9 +76,9 @@ class Memory(Exchange):
             StoreError: the journal or the index is damaged, locked, cannot be written, was made
                 with another embedder, or is missing while `create` is false. A memory is never
                 started afresh in place of one that cannot be read.
-            ConfigError: no such policy.
+            ConfigError: no such policy or reward.
         """
-        policy_of(config)
+        check(config)
         embedder = embedder or StructuralEmbedder()
         journal = Journal.open(config.path, create=create)
         index = None
@@ -113,7 +113,8 @@ class Memory(Exchange):
             recorded = self._journal.retrieval(query.step)
             if recorded is None:
                 recorded = self._recaller.choose(query, self._neighbours(query), self._fold.values)
-            return read_back(recorded, self._entries(chosen_ids(recorded)))
+            decided = self._journal.decided(query.step)
+            return read_back(recorded, self._entries(chosen_ids(recorded)), decided)
 
     def reinforce(self, step: str, stage: Stage, reward: Reward) -> bool:
         """Give the step's reward to every experience that was shown in it.
@@ -271,7 +272,7 @@ class Memory(Exchange):
             bottleneck=query.bottleneck,
             techniques=query.techniques,
         )
-        size = self._recaller.pool_size(query.stage)
+        size = self._recaller.pool_size(query.stage, self._fold.values)
         index = self._searched_index(query.backend)
         vector = self._embed(situation)
         return neighbours(self._shelf, index, query, vector, size, self._config.holdout)

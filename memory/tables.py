@@ -1,7 +1,8 @@
 """Owns the tables of the journal; events are only ever appended.
 
 Every event has a number from one clock, so that all tables share one order in which values are
-folded. `embeddings` and `snapshots` are derived and may be written anew; everything else is truth.
+folded. `embeddings`, `traits` and `snapshots` are derived and may be written anew; all else is
+truth.
 """
 
 from typing import Any
@@ -20,12 +21,13 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-SCHEMA = "2"
+SCHEMA = "3"
 """Version of these tables, written into `meta`."""
 
-OLDER_SCHEMAS = frozenset({"1"})
+OLDER_SCHEMAS = frozenset({"1", "2"})
 """Versions that lack some of the tables and are otherwise the same; opening adds what is missing.
-In version 1 every text stood in the body of its experience, where it is still read."""
+In version 1 every text stood in the body of its experience, where it is still read. Version 2 had
+neither `traits`, which are computed from the bodies, nor `decisions`."""
 
 metadata = MetaData()
 
@@ -102,6 +104,22 @@ embeddings = Table(
     Column("vector", LargeBinary, nullable=False),
 )
 
+traits = Table(
+    "traits",
+    metadata,
+    Column("experience", Text, primary_key=True),
+    _text("outcome"),
+    _text("techniques"),
+    _text("bottleneck"),
+    _text("device"),
+    _text("tools"),
+    _text("proposer"),
+    _text("shape"),
+    Column("sketch", LargeBinary, nullable=False),
+)
+"""What of each experience is needed without reading its body: by what it is grouped, where it was
+measured, and how its source is recognised (hash of its canonical form, sketch)."""
+
 statuses = _event(
     "statuses",
     _text("experience"),
@@ -144,6 +162,15 @@ queries = Table(
     Column("body", Text, nullable=False),
 )
 """What each retrieval was asked, JSON: it belongs to the event of its step."""
+
+decisions = Table(
+    "decisions",
+    metadata,
+    Column("step", Text, primary_key=True),
+    Column("body", Text, nullable=False),
+)
+"""By which arm each retrieval was made and what was held back, JSON: it belongs to the event of its
+step. Steps of older versions have none: they had one arm."""
 
 rewards = _event(
     "rewards",

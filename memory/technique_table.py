@@ -9,7 +9,7 @@ from evokernel.attempt import Stage
 from evokernel.evaluation import Interval
 from evokernel.frozen import Frozen
 from evokernel.memory.experience import Entry, Experience, ExperienceStatus
-from evokernel.memory.values import Values
+from evokernel.memory.values import Learner
 
 STUDENT = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
@@ -49,7 +49,7 @@ class TechniqueUse(Frozen):
 
 def technique_table(
     entries: Sequence[Entry],
-    values: Values,
+    values: Learner,
     names: Iterable[str] = (),
     by: frozenset[str] = frozenset(),
     only: str | None = None,
@@ -106,7 +106,7 @@ class _Tally:
         experience: Experience,
         parent: Experience | None,
         kernels: Mapping[tuple[str, str], Experience],
-        values: Values,
+        values: Learner,
     ) -> None:
         if experience.kind in {"kernel", "lesson"}:  # every judged candidate left one of the two
             self.attempts += 1

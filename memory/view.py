@@ -26,15 +26,15 @@ from evokernel.memory.fold import Fold
 from evokernel.memory.index import VectorIndex
 from evokernel.memory.journal import Journal
 from evokernel.memory.lineage import Descendant, descendants
+from evokernel.memory.policies import Surroundings, learner_of
 from evokernel.memory.population import Population
 from evokernel.memory.revision import Revision
 from evokernel.memory.search import Hit, search
 from evokernel.memory.shelf import Card, Shelf
-from evokernel.memory.snapshot import Constants
 from evokernel.memory.start_points import StartPoint
 from evokernel.memory.stats import Stats, stats_of
 from evokernel.memory.technique_table import TechniqueUse, technique_table
-from evokernel.memory.values import Value
+from evokernel.memory.values import Learner, Value
 from evokernel.memory.withdrawal import Withdrawal, plan_withdrawal
 
 SITUATIONS = 1024
@@ -59,7 +59,7 @@ class View:
         self._index = index
         self._embedder = embedder
         self._shelf = Shelf(journal, embedder.dimension)
-        self._fold = Fold(journal, Constants(config.alpha, config.sigma_floor, config.credit))
+        self._fold = Fold(journal, self._fresh)
         self._population = Population(journal, config.epsilon)
         self._bodies: OrderedDict[str, Experience] = OrderedDict()
         self._embedded: dict[tuple[Situation, str | None], Vector] = {}
@@ -232,11 +232,15 @@ class View:
         with self._lock:
             return self._population.table(run).archive()
 
+    def _fresh(self) -> Learner:
+        """What learns the values, with nothing learned yet."""
+        return learner_of(self._config, Surroundings(self._shelf.traits))
+
     def _sync(self) -> None:
         """Take in what this or any other process wrote since the last look."""
         news = self._journal.news(self._shelf.watermark)
         self._shelf.take_in(news)
-        self._fold.take_in(self._shelf.retracted, news.rewards)
+        self._fold.take_in(self._shelf, news.rewards)
 
     def _card(self, id: str) -> Card:
         self._sync()

@@ -162,7 +162,7 @@ class TestDamage:
         with sqlite3.connect(file) as connection:
             connection.execute("UPDATE meta SET value = '99' WHERE name = 'schema'")
         connection.close()
-        with pytest.raises(StoreError, match="version `99`, this EvoKernel reads version `2`"):
+        with pytest.raises(StoreError, match="version `99`, this EvoKernel reads version `3`"):
             Memory.open(config(tmp_path))
 
     def test_an_older_version_is_brought_up_to_this_one(self, tmp_path):
@@ -280,6 +280,7 @@ class TestTransactions:
         for round in range(30):
             try:
                 with Memory.open(config(path)) as memory:
+                    keep(memory, lesson(f"{round}-first"))  # prepares every statement
                     signal.setitimer(signal.ITIMER_REAL, 0.002 + 0.0007 * round)
                     for number in range(200):
                         keep(memory, lesson(f"{round}-{number}"))

@@ -7,9 +7,9 @@ import pytest
 from evokernel.attempt import Stage
 from evokernel.errors import ConfigError, StoreError
 from evokernel.evaluation import Interval, Promotion
+from evokernel.memory.choice import PoolItem
 from evokernel.memory.embedding import Situation
 from evokernel.memory.experience import ExperienceStatus
-from evokernel.memory.policies import PoolItem
 from evokernel.memory.retrieval import GATE
 from evokernel.memory.rewards import Reward
 from evokernel.memory.store import Memory

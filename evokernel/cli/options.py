@@ -168,7 +168,8 @@ Policy = Annotated[
     typer.Option(
         metavar="NAME",
         callback=_policy,
-        help="How memory chooses what to show: none, random, similarity or evokernel.  "
+        help="How memory chooses what to show: none, random, similarity, evokernel, memrl, hybrid "
+        "or placebo.  "
         "[default: evokernel]",
     ),
 ]
