@@ -128,6 +128,10 @@ Credit = Literal["equal", "evidence"]
 """How a reward is shared among the experiences shown: alike, or by what was made use of."""
 
 
+StartRule = Literal["hope", "bandit"]
+"""By what a start point is valued: the best gain seen around it, or an upper confidence bound."""
+
+
 class MemoryConfig(Frozen):
     """Which memory, and how it chooses what to show. The constants are ours unless marked."""
 
@@ -152,6 +156,8 @@ class MemoryConfig(Frozen):
     """Smallest spread by which a refine reward is divided (the paper names no value)."""
     credit: Credit = "equal"
     """`equal` is the paper's rule; `evidence` moves values less where nothing was made use of."""
+    starts: StartRule = "hope"
+    """How start points are valued."""
     probe: float = Field(default=0.12, ge=0, le=0.5)
     """`hybrid`: chance that a step tries something that was hardly tried."""
     null: float = Field(default=0.05, ge=0, le=0.5)

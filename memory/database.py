@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from threading import RLock
-from typing import Self
+from typing import Any, Self
 
 import sqlalchemy
-from sqlalchemy import Engine, Executable, event, insert
+from sqlalchemy import Column, Engine, Executable, event, insert
 from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.pool import ConnectionPoolEntry, PoolProxiedConnection, StaticPool
 from sqlalchemy.schema import CreateTable
@@ -252,7 +252,17 @@ def _add_tables(database: Database) -> None:
         for table in tables.metadata.sorted_tables:
             made = CreateTable(table, if_not_exists=True).compile(dialect=database._engine.dialect)
             journal.driver.execute(str(made))
+        for column in tables.ADDED_COLUMNS:
+            _add_column(journal, column)
         journal.run(statements.SET_NOTE, {"name": "schema", "text": tables.SCHEMA})
+
+
+def _add_column(journal: Transaction, column: Column[Any]) -> None:
+    """Add a column that may be empty, unless another process was first."""
+    table = column.table.name
+    known = journal.driver.execute(f"PRAGMA table_info({table})").fetchall()
+    if column.name not in {name for _, name, *_ in known}:
+        journal.driver.execute(f"ALTER TABLE {table} ADD COLUMN {column.name} {column.type}")
 
 
 def _explain(place: str, error: BaseException) -> str:

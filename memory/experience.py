@@ -1,6 +1,7 @@
 """Owns `Experience`: the record that memory keeps of what was tried, and how it ended."""
 
 import hashlib
+import math
 from enum import StrEnum
 from functools import cached_property
 from typing import Literal
@@ -103,6 +104,12 @@ class Experience(Frozen):
             [self.kind, self.origin.step, *self.techniques, *map(str, sorted(self.payload.items()))]
         )
         return f"{self.kind}-{hashlib.sha256(text.encode()).hexdigest()[:12]}"
+
+
+def gain_of(measurement: Measurement) -> float | None:
+    """ln of the measured ratio, or None where nothing was compared."""
+    ratio = measurement.speedup
+    return math.log(ratio.value) if ratio is not None and ratio.value > 0 else None
 
 
 def edit_outcome(speedup: Interval | None) -> Outcome:

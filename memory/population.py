@@ -4,8 +4,10 @@ import heapq
 import json
 from collections.abc import Sequence
 
+from evokernel.config import StartRule
 from evokernel.memory.journal import Columns, Journal
 from evokernel.memory.retrieval import dice
+from evokernel.memory.reward_rules import start_advance
 from evokernel.memory.rewards import Reward
 from evokernel.memory.start_points import StartPoint, StartTable
 
@@ -20,9 +22,10 @@ would make the journal of a long run grow quadratically (ours)."""
 class Population:
     """Enters start points, chooses among them, and tells them how their children did."""
 
-    def __init__(self, journal: Journal, epsilon: float) -> None:
+    def __init__(self, journal: Journal, epsilon: float, rule: StartRule = "hope") -> None:
         self._journal = journal
         self._epsilon = epsilon
+        self._rule = rule
         self._tables: dict[str, StartTable] = {}
 
     def enter(self, run: str, step: str, point: StartPoint) -> None:
@@ -67,12 +70,13 @@ class Population:
                 "candidate": parent,
                 "feasible": reward.feasible,
                 "gain": reward.gain,
+                "advance": start_advance(reward) if reward.feasible else 0.0,
             }
         )
 
     def table(self, run: str) -> StartTable:
         """The start points of one run with their children, as they are now."""
-        table = self._tables.setdefault(run, StartTable())
+        table = self._tables.setdefault(run, StartTable(rule=self._rule))
         points, children = self._journal.starts_after(run, table.watermark)
         for row in points:
             point = StartPoint(
@@ -80,7 +84,7 @@ class Population:
             )
             table.enter(point)
         for row in children:
-            table.tell(row.candidate, bool(row.feasible), row.gain)
+            table.tell(row.candidate, bool(row.feasible), row.gain, row.advance)
         table.watermark = max([table.watermark, *(row.seq for row in (*points, *children))])
         return table
 

@@ -9,7 +9,7 @@ from sqlalchemy import Table
 
 from evokernel.memory import statements, tables
 from evokernel.memory.events import Addition, Verdict
-from evokernel.memory.experience import Experience
+from evokernel.memory.experience import Experience, gain_of
 from evokernel.memory.likeness import shape_of, sketch_of
 from evokernel.memory.texts import deflated, set_apart
 from evokernel.memory.transaction import Reader, Transaction
@@ -82,6 +82,8 @@ def write_traits(journal: Transaction, experience: Experience) -> None:
         "device": experience.measurement.device,
         "tools": experience.measurement.tools,
         "proposer": experience.origin.proposer,
+        "parent": experience.origin.parents[0] if experience.origin.parents else "",
+        "gain": gain_of(experience.measurement) if experience.kind == "edit" else None,
         "shape": shape_of(source),
         "sketch": sketch_of(source),
     }

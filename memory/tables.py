@@ -114,11 +114,14 @@ traits = Table(
     _text("device"),
     _text("tools"),
     _text("proposer"),
+    _text("parent"),
+    Column("gain", Float),
     _text("shape"),
     Column("sketch", LargeBinary, nullable=False),
 )
 """What of each experience is needed without reading its body: by what it is grouped, where it was
-measured, and how its source is recognised (hash of its canonical form, sketch)."""
+measured, what it was made from and by how much faster (ln), and how its source is recognised
+(hash of its canonical form, sketch)."""
 
 statuses = _event(
     "statuses",
@@ -208,8 +211,13 @@ start_rewards = _event(
     _text("candidate"),
     Column("feasible", Boolean, nullable=False),
     Column("gain", Float),
+    Column("advance", Float),
     UniqueConstraint("step", "candidate"),
 )
+"""`advance`, by how much the run's best moved, is missing in what older versions wrote."""
+
+ADDED_COLUMNS = (start_rewards.c.advance,)
+"""Columns that older versions lack; nothing that they wrote is changed."""
 
 snapshots = Table(
     "snapshots",

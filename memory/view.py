@@ -60,7 +60,7 @@ class View:
         self._embedder = embedder
         self._shelf = Shelf(journal, embedder.dimension)
         self._fold = Fold(journal, self._fresh)
-        self._population = Population(journal, config.epsilon)
+        self._population = Population(journal, config.epsilon, config.starts)
         self._bodies: OrderedDict[str, Experience] = OrderedDict()
         self._embedded: dict[tuple[Situation, str | None], Vector] = {}
         self._lock = RLock()
