@@ -132,6 +132,10 @@ StartRule = Literal["hope", "bandit"]
 """By what a start point is valued: the best gain seen around it, or an upper confidence bound."""
 
 
+Stale = Literal["discount", "hide"]
+"""It counts less, or what claims something that was measured elsewhere is not shown either."""
+
+
 class MemoryConfig(Frozen):
     """Which memory, and how it chooses what to show. The constants are ours unless marked."""
 
@@ -164,6 +168,12 @@ class MemoryConfig(Frozen):
     """`hybrid`: chance that a step is shown nothing, to learn what memory as a whole is worth."""
     withhold: float = Field(default=0.25, ge=0, lt=1)
     """`hybrid`: chance of each choice to be held back in a probe step."""
+    stale: Stale = "discount"
+    """What becomes of evidence from another device, toolchain, harness or model."""
+    task_slots: int = Field(default=32, ge=0)
+    """Experiences of one task, backend and kind that may be retrieved; 0 is no limit."""
+    bank: int = Field(default=50_000, ge=0)
+    """Experiences that may be retrieved at all; 0 is no limit. The journal keeps everything."""
     holdout: tuple[str, ...] = ()
     """Task fingerprints whose experiences are never shown."""
 

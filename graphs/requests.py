@@ -8,6 +8,7 @@ from evokernel.evaluation import Evaluation, Status
 from evokernel.graphs import claims, learning
 from evokernel.graphs.selection import Plan
 from evokernel.graphs.state import Services
+from evokernel.memory.environment import Environment
 from evokernel.memory.experience import Experience
 from evokernel.memory.harvest import harvest
 from evokernel.memory.retrieval import Query
@@ -60,6 +61,12 @@ def _query(services: Services, plan: Plan) -> Query:
         run=services.record.id,
         step=plan.step,
         seed=services.config.search.seed,
+        environment=Environment(
+            device=services.record.header.environment.get("device", ""),
+            tools=scene.tools,
+            proposer=scene.proposer,
+        ),
+        spent=min(1.0, (plan.number - 1) / services.config.budget.attempts),
         # A start point is in the request already; nobody needs to be shown it twice.
         exclude=() if parent is None else tuple(e.id for e in harvest(parent, scene)),
     )

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evokernel.attempt import Stage
+from evokernel.memory.environment import Environment
 from evokernel.memory.experience import Experience, ExperienceStatus, Measurement
 from evokernel.memory.retraction import Yardstick
 from evokernel.memory.rewards import Reward
@@ -64,6 +65,7 @@ def rewarded(row: Any) -> Rewarded:
         reward=reward,
         task=asked.get("fingerprint") or row.task or "",
         family=asked.get("family", ""),
+        environment=Environment(**asked.get("environment", {})),
         priors={choice["id"]: choice["prior"] for choice in chosen if choice.get("prior")},
     )
 

@@ -24,8 +24,16 @@ class ExperienceStatus(StrEnum):
     """Confirmed: in the index, may be shown to every task."""
     SUSPECT = "suspect"
     """Something it rests on fell; hidden until looked at again."""
+    RETIRED = "retired"
+    """Left the bounded bank for others: right, but not shown; `reinstate` brings it back."""
     TOMBSTONE = "tombstone"
     """Withdrawn for good; kept for the record."""
+
+
+BELIEVED = frozenset(
+    {ExperienceStatus.QUARANTINE, ExperienceStatus.ACTIVE, ExperienceStatus.RETIRED}
+)
+"""Statuses of what nothing speaks against."""
 
 
 class Origin(Frozen):
@@ -107,7 +115,7 @@ class Experience(Frozen):
 
 
 def gain_of(measurement: Measurement) -> float | None:
-    """ln of the measured ratio, or None where nothing was compared."""
+    """Logarithm of the measured ratio, or None where nothing was compared."""
     ratio = measurement.speedup
     return math.log(ratio.value) if ratio is not None and ratio.value > 0 else None
 

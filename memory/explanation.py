@@ -15,9 +15,11 @@ from evokernel.attempt import Stage
 from evokernel.errors import StoreError
 from evokernel.frozen import Frozen
 from evokernel.memory.choice import PoolItem
+from evokernel.memory.environment import Environment
 from evokernel.memory.experience import ExperienceStatus
 from evokernel.memory.journal import Journal
-from evokernel.memory.shelf import Card
+from evokernel.memory.retrieval import Decision
+from evokernel.memory.shelf import Card, is_stale
 
 EXAMPLES = 3
 """Ids that are named of each group outside the pool, the newest."""
@@ -34,6 +36,10 @@ class Asked(Frozen):
     """Ids that the step ruled out: what the start point itself left behind."""
     holdout: tuple[str, ...]
     """Fingerprints of tasks that are held out."""
+    environment: Environment = Environment()
+    """Where the step took place; nothing is known of it in older versions."""
+    hides_stale: bool = False
+    """Whether what was measured elsewhere was hidden."""
 
 
 class Considered(Frozen):
@@ -43,7 +49,7 @@ class Considered(Frozen):
     """As it was logged: similarity, value, visits, score, chance and what became of it."""
     uncertainty: float | None
     """Standard deviation of the value from the chance in its rewards, in units of their spread; at
-    most that for drafts. None before the first reward."""
+    most that for drafts. None before the first reward, unless the policy has a prior."""
     propensity: float | None
     """Chance with which it was put into its slot; None where it was not chosen."""
     slot: int | None
@@ -75,6 +81,8 @@ class Explanation(Frozen):
     seed: int
     asked: Asked | None
     """None for a retrieval of an older version, which did not log it."""
+    decision: Decision
+    """By which arm it was made, and what was held back."""
     reward: float | None
     """What the step earned, as computed; None where it was not charged or has not ended."""
     pool: tuple[Considered, ...]
@@ -93,7 +101,7 @@ def explain(journal: Journal, cards: Mapping[str, Card], step: str) -> Explanati
     row = journal.retrieval(step)
     if row is None:
         raise StoreError(_unknown(journal, step))
-    asked = journal.asked(step)
+    asked, decided = journal.asked(step), journal.decided(step)
     about = Asked.model_validate_json(asked) if asked else None
     pool = [PoolItem(**item) for item in json.loads(row["pool"])]
     reasons = _reasons(journal, cards, row, pool, about)
@@ -102,6 +110,7 @@ def explain(journal: Journal, cards: Mapping[str, Card], step: str) -> Explanati
         **{name: row[name] for name in ("step", "task", "stage", "policy", "bank_version", "seed")},
         parameters=json.loads(row["parameters"]),
         asked=about,
+        decision=Decision.model_validate_json(decided) if decided else Decision(),
         reward=next((event.value for event in rewards if event.step == step), None),
         pool=_considered(journal, row, pool),
         outside=_groups(reasons),
@@ -127,7 +136,7 @@ def _considered(journal: Journal, row: Mapping[str, Any], pool: list[PoolItem]) 
     return tuple(
         Considered(
             item=item,
-            uncertainty=uncertainty(alpha, item.n),
+            uncertainty=uncertainty(alpha, item.n) if item.spread is None else item.spread,
             propensity=chosen[item.id][1]["propensity"] if item.id in chosen else None,
             slot=chosen[item.id][0] if item.id in chosen else None,
             showings=showings.get(item.id, 0),
@@ -181,12 +190,16 @@ def _hidden(
         return "looked up by exact name only"
     if status is ExperienceStatus.TOMBSTONE:
         return "withdrawn"
+    if status is ExperienceStatus.RETIRED:
+        return "retired from the bank"
     if status is ExperienceStatus.SUSPECT:
         return "suspect: not confirmed, or made from what was withdrawn"
     if status is ExperienceStatus.QUARANTINE and card.run != row["run"]:
         return "in quarantine, from another run"
     if asked and card.fingerprint in asked.holdout:
         return "its task was held out"
+    if asked and asked.hides_stale and is_stale(card, asked.environment):
+        return "measured on another device or with other tools"
     if asked and card.id in asked.exclude:
         return "excluded: it is the start point itself"
     return ""

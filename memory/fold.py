@@ -43,8 +43,9 @@ class Fold:
         self.values.fold(rewarded(row) for row in rewards if row.seq > self.values.watermark)
 
     def begin_anew(self) -> None:
-        """Forget what was learned: what it depends on has changed."""
-        self._load(self.values.uncounted)
+        """Weigh all evidence anew, where the rule of the values weighs it."""
+        if self._is_loaded and self.values.is_weighing:
+            self._load(self.values.uncounted)
 
     def refit(self) -> snapshot.Refit:
         """Compute every value from the first event, and say which ones come out differently."""

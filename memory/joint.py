@@ -5,7 +5,7 @@ tasks on which it was shown plus the effects of what was shown beside it; more d
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -225,15 +225,17 @@ class Joint(Learner):
         traits: By what an experience is grouped.
         sigma_floor: Smallest standard deviation by which a refine reward is divided.
         rule: The reward.
-        weigh: How far the events of a run count, 0..1.
+        weigh: How far an event counts, 0..1.
     """
+
+    is_weighing = True
 
     def __init__(
         self,
         traits: Callable[[str], Traits],
         sigma_floor: float,
         rule: RewardRule = PARENT,
-        weigh: Callable[[str], float] = lambda run: 1.0,
+        weigh: Callable[[Rewarded], float] = lambda event: 1.0,
     ) -> None:
         super().__init__(rule)
         self.traits = traits
@@ -276,6 +278,11 @@ class Joint(Learner):
             for id in fit.items
         }
 
+    def judged(self, least: int) -> Iterator[str]:
+        """Ids of what has so many rewards or more in a stage; some may come twice."""
+        for fit in self._stages.values():
+            yield from (id for id, item in fit.items.items() if item.visits >= least)
+
     def _apply(self, event: Rewarded, reward: float) -> None:
         if event.stage in self.rule.standardised:
             reward = self.normaliser.standardise(reward)
@@ -288,7 +295,7 @@ class Joint(Learner):
             features[f"progress {self._progress(event)}"] = 1.0
         fit = self._stages[event.stage]
         before = {id: fit.items[id].visits for id in event.shown if id in fit.items}
-        self._took(event.stage, fit.take(event, reward, features, self.weigh(event.run)), reward)
+        self._took(event.stage, fit.take(event, reward, features, self.weigh(event)), reward)
         for id in event.shown:
             self._seasoned[event.stage] += before.get(id, 0) == SEASONED - 1
 

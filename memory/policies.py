@@ -12,7 +12,7 @@ from evokernel.memory.joint import Joint, Traits
 from evokernel.memory.placebo import Placebo
 from evokernel.memory.reward_rules import PARENT, RewardRule, rule_of
 from evokernel.memory.rules import EvoKernelRule, MemRLRule, NoMemory, RandomChoice, Similarity
-from evokernel.memory.values import Learner, Values
+from evokernel.memory.values import Learner, Rewarded, Values
 
 MEMRL_ALPHA = 0.3
 """Step size of MemRL (its own)."""
@@ -51,8 +51,8 @@ class Surroundings(NamedTuple):
 
     traits: Callable[[str], Traits]
     """By what an experience is grouped."""
-    weigh: Callable[[str], float] = lambda run: 1.0
-    """How far the evidence of a run counts, 0..1."""
+    weigh: Callable[[Rewarded], float] = lambda event: 1.0
+    """How far an event counts, 0..1."""
 
 
 def _paper(config: MemoryConfig, around: Surroundings, rule: RewardRule) -> Learner:

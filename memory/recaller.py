@@ -12,6 +12,7 @@ from evokernel.memory.experience import Entry
 from evokernel.memory.explanation import Asked
 from evokernel.memory.journal import Columns, Journal
 from evokernel.memory.policies import policy_of
+from evokernel.memory.promises import Place, Promises
 from evokernel.memory.retrieval import GATE, Decision, Query, Recalled, Retrieval, dice
 from evokernel.memory.shelf import Shelf
 from evokernel.memory.twins import Twins
@@ -21,8 +22,11 @@ from evokernel.memory.values import Learner
 class Recaller:
     """Chooses by the configured policy; the caller finds the neighbours and fetches the texts."""
 
-    def __init__(self, config: MemoryConfig, journal: Journal, shelf: Shelf) -> None:
+    def __init__(
+        self, config: MemoryConfig, journal: Journal, shelf: Shelf, promises: Promises
+    ) -> None:
         self._config = config
+        self._promises = promises
         self._policy = policy_of(config)
         self._journal = journal
         self._shelf = shelf
@@ -69,6 +73,8 @@ class Recaller:
             techniques=query.techniques,
             exclude=query.exclude,
             holdout=tuple(self._config.holdout),
+            environment=query.environment,
+            hides_stale=self._config.stale == "hide",
         )
 
     def _slots(self, stage: Stage) -> int:
@@ -102,7 +108,8 @@ class Recaller:
         keys: Mapping[str, dict[str, str]],
     ) -> Iterator[PoolItem]:
         for id, similarity in near:
-            value = values.of(id, query.stage, query.family)
+            prior = self._prior(id, query)
+            value = values.of(id, query.stage, query.family, prior)
             yield PoolItem(
                 id=id,
                 kind=self._shelf.cards[id].kind,
@@ -111,9 +118,16 @@ class Recaller:
                 n=value.visits,
                 evidence=value.evidence,
                 spread=value.spread,
+                prior=prior,
                 is_pinned=id in self._shelf.pinned,
                 keys=keys[id],
             )
+
+    def _prior(self, id: str, query: Query) -> float:
+        """What technique statistics say of an experience where the query stands."""
+        place = Place(query.backend, query.family, query.bottleneck)
+        techniques = self._shelf.traits(id).techniques
+        return self._promises.of(self._shelf.cards[id], techniques, query.stage, place)
 
 
 def chosen_ids(row: Columns) -> tuple[str, ...]:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from evokernel.memory.experience import Experience, ExperienceStatus
+from evokernel.memory.experience import BELIEVED, Experience, ExperienceStatus
 
 CLAIMS = frozenset({"kernel", "edit", "fix"})
 """Kinds that say of a candidate that it may be used: they fall together with it."""
@@ -78,4 +78,4 @@ def same_source(experience: Experience, known: Iterable[Experience]) -> list[str
 
 def may_fall(status: ExperienceStatus) -> bool:
     """Whether an experience can become suspect: nothing that is hidden already."""
-    return status in {ExperienceStatus.ACTIVE, ExperienceStatus.QUARANTINE}
+    return status in BELIEVED

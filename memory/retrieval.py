@@ -6,6 +6,7 @@ import random
 from evokernel.attempt import Backend, Stage
 from evokernel.frozen import Frozen
 from evokernel.memory.choice import USUAL, PoolItem
+from evokernel.memory.environment import Environment
 from evokernel.memory.experience import Experience
 from evokernel.opgraph import OpGraph
 
@@ -39,6 +40,8 @@ class Query(Frozen):
     """Seed of the run; with the step it fixes every random choice."""
     exclude: tuple[str, ...] = ()
     """Ids of experiences that must not be shown, e.g. those of the start point itself."""
+    environment: Environment = Environment()
+    """Where the run takes place; what is known of it makes evidence from elsewhere count less."""
     spent: float | None = None
     """Share of the task's budget that is spent, 0..1; None where nobody knows."""
 

@@ -83,7 +83,7 @@ def write_traits(journal: Transaction, experience: Experience) -> None:
         "tools": experience.measurement.tools,
         "proposer": experience.origin.proposer,
         "parent": experience.origin.parents[0] if experience.origin.parents else "",
-        "gain": gain_of(experience.measurement) if experience.kind == "edit" else None,
+        "gain": gain_of(experience.measurement),
         "shape": shape_of(source),
         "sketch": sketch_of(source),
     }

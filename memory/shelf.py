@@ -9,8 +9,15 @@ from typing import NamedTuple
 import numpy as np
 
 from evokernel.errors import StoreError
+from evokernel.memory.environment import Environment, differs
 from evokernel.memory.events import News, Vector
-from evokernel.memory.experience import ExperienceStatus, Kind, Outcome
+from evokernel.memory.experience import (
+    ExperienceStatus,
+    Kind,
+    Measurement,
+    Outcome,
+    gain_of,
+)
 from evokernel.memory.joint import Traits
 from evokernel.memory.journal import Journal
 from evokernel.memory.retraction import CLAIMS
@@ -42,8 +49,17 @@ class Card(NamedTuple):
     device: str
     tools: str
     proposer: str
+    parent: str
+    """Hash of the candidate it was made from, the first of two."""
+    gain: float | None
+    """As it was added: ln(parent / child) of an edit, ln(eager / itself) of a kernel."""
     shape: str
     """Hash of the canonical form of its source, or empty."""
+
+    @property
+    def environment(self) -> Environment:
+        """Where it was measured, and who wrote it."""
+        return Environment(device=self.device, tools=self.tools, proposer=self.proposer)
 
     @property
     def collection(self) -> str:
@@ -54,8 +70,10 @@ class Card(NamedTuple):
 class Shelf:
     """Cards and statuses, kept up to the journal by event numbers; vectors come on demand."""
 
-    def __init__(self, journal: Journal, dimension: int) -> None:
+    def __init__(self, journal: Journal, dimension: int, hides_stale: bool = False) -> None:
         self._journal = journal
+        self._hides_stale = hides_stale
+        self._environments: dict[str, Environment] = {}
         self.watermark = 0
         """Number of the last event taken in."""
         self.cards: dict[str, Card] = {}
@@ -89,6 +107,7 @@ class Shelf:
             fields["techniques"] = tuple(json.loads(row.techniques))
             self.cards[row.id] = card = Card(**fields)
             self._made.setdefault((card.run, card.candidate), []).append(row.id)
+            self._environments.setdefault(card.run, card.environment)
         gone = ExperienceStatus.TOMBSTONE
         is_moved = False
         for row in news.statuses:
@@ -108,6 +127,21 @@ class Shelf:
     def made_with(self, run: str, candidate: str) -> list[str]:
         """Ids of what the steps of a run left behind that judged this candidate."""
         return self._made.get((run, candidate), [])
+
+    def judged(self, run: str, candidate: str) -> Card | None:
+        """The kernel or the lesson that a candidate left in a run."""
+        cards = (self.cards[id] for id in self._made.get((run, candidate), ()))
+        return next((card for card in cards if card.kind in {"kernel", "lesson"}), None)
+
+    def environment(self, run: str) -> Environment:
+        """Where a run took place, as its first experience has it; nothing where it left none."""
+        return self._environments.get(run, Environment())
+
+    def gain(self, id: str) -> float | None:
+        """As measured last: ln(parent / child) of an edit, ln(eager / itself) of a kernel."""
+        if again := self.measurements.get(id):
+            return gain_of(Measurement.model_validate_json(again))
+        return self.cards[id].gain
 
     def about(self, candidate: str) -> list[str]:
         """Ids of what claims something of a candidate, in any run."""
@@ -162,6 +196,7 @@ class Shelf:
             and id not in hidden
             and card.kind != "api"  # looked up by exact name, outside the value loop
             and card.backend in {query.backend, "neutral"}
+            and not (self._hides_stale and is_stale(card, query.environment))
         ]
 
     def nearest(self, vector: Vector, ids: list[str], k: int) -> list[tuple[str, float]]:
@@ -237,3 +272,8 @@ class Shelf:
             wider = np.zeros((max(rows, 2 * have), dimension), dtype=np.float32)
             wider[:have] = self._matrix
             self._matrix = wider
+
+
+def is_stale(card: Card, here: Environment) -> bool:
+    """Whether it claims something that was measured on another device or with other tools."""
+    return card.kind in CLAIMS and differs(card.environment, here)

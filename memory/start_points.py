@@ -116,8 +116,8 @@ class StartTable:
 
         By `hope` that is the best gain seen around it (its own making, its children), at least
         `FIRST_GAIN`, divided by 1 + children: what was tried often promises little more. The
-        child-count discount is ShinkaEvolve's (arXiv 2509.19349), the sum is ours. By `bandit` it is
-        an upper confidence bound.
+        child-count discount is ShinkaEvolve's (arXiv 2509.19349), the sum is ours. By `bandit` it
+        is an upper confidence bound.
         """
         if (known := self._values.get(point.candidate)) is not None:
             return known
@@ -130,7 +130,7 @@ class StartTable:
         return value
 
     def _bound(self, point: StartPoint) -> float:
-        """g / (1 + children) + c sqrt(ln(1 + all children) / (1 + children)).
+        """The hope g / (1 + children) + c sqrt(ln(1 + all children) / (1 + children)).
 
         g is the mean advance of its children over the run's best, shrunk to the gain of the step
         that made it: what it promised counts as `FIRST_CHILDREN` children. The bound is that of

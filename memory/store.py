@@ -48,9 +48,10 @@ class Memory(Exchange):
         exact_limit: int = EXACT_LIMIT,
     ) -> None:
         super().__init__(config, journal, index, embedder)
-        self._recaller = Recaller(config, journal, self._shelf)
+        self._recaller = Recaller(config, journal, self._shelf, self._promises)
         self._exact_limit = exact_limit
         self._has_written = False
+        self._touched: set[str] = set()
         self._is_closed = False
 
     @classmethod
@@ -109,6 +110,7 @@ class Memory(Exchange):
     def recall(self, query: Query) -> Retrieval:
         """Choose what to show for one step, and log it; the same step gets the recorded choice."""
         with self._lock:
+            self._settle(query.environment)
             self._sync()
             recorded = self._journal.retrieval(query.step)
             if recorded is None:
@@ -142,6 +144,7 @@ class Memory(Exchange):
         """
         with self._lock:
             self._has_written = True
+            self._touched |= {experience.fingerprint for experience in experiences}
             additions = [self._addition(e, graph, *first_status(e)) for e in experiences]
             ids = self._journal.add_experiences(additions, step, graph)
             self._keep_at_hand(additions, ids)
@@ -256,6 +259,7 @@ class Memory(Exchange):
             self._journal.reset()  # a second Ctrl-C may have torn a transaction
             try:
                 if self._has_written:
+                    self.trim(self._touched)
                     self._sync()
                     snapshot.save(self._journal, self._fold.values)
                     if is_flushed:

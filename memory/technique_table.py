@@ -4,11 +4,12 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, stdev
+from typing import NamedTuple
 
 from evokernel.attempt import Stage
 from evokernel.evaluation import Interval
 from evokernel.frozen import Frozen
-from evokernel.memory.experience import Entry, Experience, ExperienceStatus
+from evokernel.memory.experience import BELIEVED, Entry, Experience
 from evokernel.memory.values import Learner
 
 STUDENT = (
@@ -27,6 +28,8 @@ class TechniqueUse(Frozen):
     """Family of the tasks; None for all."""
     bottleneck: str | None = None
     """What bound the start points; None for all."""
+    backend: str | None = None
+    """Language of the kernels; None for all."""
     attempts: int = 0
     """Judged candidates that applied it."""
     feasible: int = 0
@@ -63,31 +66,43 @@ def technique_table(
         entries: All experiences, in any order.
         values: Their values.
         names: Techniques that are listed even where nothing is known of them.
-        by: What divides the table: `family`, `bottleneck`, both or nothing.
+        by: What divides the table, of `family`, `bottleneck` and `backend`.
         only: Count what goes with this bottleneck only.
     """
-    shown = {ExperienceStatus.ACTIVE, ExperienceStatus.QUARANTINE}
-    known = [entry.experience for entry in entries if entry.status in shown]
+    known = [entry.experience for entry in entries if entry.status in BELIEVED]
     kernels = {
         (e.origin.run, e.origin.candidate): e for e in known if e.kind in {"kernel", "lesson"}
     }
-    tallies: defaultdict[tuple[str, str | None, str | None], _Tally] = defaultdict(_Tally)
+    tallies: defaultdict[_Line, _Tally] = defaultdict(_Tally)
     for experience in known:
         parent = _parent(experience, kernels)
         bottleneck = (parent or experience).bottleneck
         for technique in experience.techniques if only in {None, bottleneck} else ():
-            group = (
+            line = _Line(
+                technique,
                 experience.family if "family" in by else None,
                 bottleneck if "bottleneck" in by else None,
+                experience.backend if "backend" in by else None,
             )
-            tallies[technique, *group].take(technique, experience, parent, kernels, values)
-    seen = {technique for technique, _, _ in tallies}
+            tallies[line].take(technique, experience, parent, kernels, values)
+    seen = {line.technique for line in tallies}
     unseen = [TechniqueUse(technique=name) for name in names if name not in seen]
     used = [_use(key, tally) for key, tally in tallies.items()]
-    used.sort(
-        key=lambda use: (-use.attempts, use.technique, use.family or "", use.bottleneck or "")
-    )
+    used.sort(key=lambda use: (-use.attempts, use.technique, *_place(use)))
     return (*used, *unseen)
+
+
+class _Line(NamedTuple):
+    """What is counted together."""
+
+    technique: str
+    family: str | None
+    bottleneck: str | None
+    backend: str | None
+
+
+def _place(use: TechniqueUse) -> tuple[str, str, str]:
+    return use.family or "", use.bottleneck or "", use.backend or ""
 
 
 class _Tally:
@@ -130,12 +145,9 @@ class _Tally:
             self.gains.append(math.log(ratio.value) * (1 if is_in else -1))
 
 
-def _use(key: tuple[str, str | None, str | None], tally: _Tally) -> TechniqueUse:
-    technique, family, bottleneck = key
+def _use(line: _Line, tally: _Tally) -> TechniqueUse:
     return TechniqueUse(
-        technique=technique,
-        family=family,
-        bottleneck=bottleneck,
+        **line._asdict(),
         attempts=tally.attempts,
         feasible=tally.feasible,
         edits=len(tally.gains),

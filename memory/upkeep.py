@@ -1,11 +1,12 @@
 """Owns `Upkeep`: what people and time do to a memory between the steps of a run."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from evokernel.errors import StoreError
 from evokernel.memory import snapshot
 from evokernel.memory.admission import situation_of
+from evokernel.memory.bank import Bank, Retirement
 from evokernel.memory.catch_up import Rebuilt, catch_up, pending
 from evokernel.memory.embedding import label
 from evokernel.memory.events import Verdict
@@ -13,6 +14,8 @@ from evokernel.memory.experience import Entry, Experience, ExperienceStatus
 from evokernel.memory.revision import Revision
 from evokernel.memory.view import View
 from evokernel.memory.withdrawal import Withdrawal
+
+QUARANTINE, ACTIVE = ExperienceStatus.QUARANTINE, ExperienceStatus.ACTIVE
 
 WORTH_FLUSHING = 16
 """Changes that gather before `close` opens Chroma, which takes 1.5 s; until then the changed ones
@@ -102,10 +105,10 @@ class Upkeep(View):
             return withdrawal.ids
 
     def reinstate(self, ids: Sequence[str], reason: str) -> tuple[str, ...]:
-        """Give what is suspect the status that it had before, since it was found right.
+        """Give what is suspect or retired the status that it had before: it was found right.
 
         Returns:
-            Ids of those that were suspect.
+            Ids of those that were.
 
         Raises:
             StoreError: no such experience, or one that was withdrawn for good.
@@ -118,17 +121,47 @@ class Upkeep(View):
                     f"`{lost[0]}` was withdrawn for good ({self._shelf.reasons[lost[0]]}); "
                     "expected a suspect one: `evokernel memory list --status suspect` shows them"
                 )
-            found = [id for id in named if self._shelf.statuses[id] is suspect]
+            hidden = {suspect, ExperienceStatus.RETIRED}
+            found = [id for id in named if self._shelf.statuses[id] in hidden]
             self._has_written = True
             verdicts = [Verdict(id, self._before(id), reason) for id in found]
             self._journal.add_statuses(verdicts, _by_hand())
             self._sync()
             return tuple(found)
 
+    def surplus(self, tasks: Collection[str] | None = None) -> tuple[Retirement, ...]:
+        """What should leave the bank, so that it stays within its limits; nothing is changed.
+
+        Args:
+            tasks: Fingerprints of the tasks whose slots are looked at; None is all.
+        """
+        with self._lock:
+            self._sync()
+            config = self._config
+            bank = Bank(self._shelf, self._fold.values, config.task_slots, config.bank)
+            return bank.surplus(tasks)
+
+    def trim(self, tasks: Collection[str] | None = None) -> tuple[Retirement, ...]:
+        """Let what is over the limits leave the bank; the journal keeps it.
+
+        Returns:
+            What left.
+        """
+        with self._lock:
+            config = self._config
+            leaving = self.surplus(tasks) if config.task_slots or config.bank else ()
+            retired = ExperienceStatus.RETIRED
+            verdicts = [Verdict(one.experience, retired, one.reason) for one in leaving]
+            if verdicts:
+                self._has_written = True
+                self._journal.add_statuses(verdicts, f"trim/{uuid.uuid4().hex}")
+                self._sync()
+            return leaving
+
     def _before(self, id: str) -> ExperienceStatus:
-        """What a suspect experience was last, before it was suspect."""
+        """What a hidden experience was last, before it was hidden."""
         known = [ExperienceStatus(row.status) for row in self._journal.history(id)]
-        others = [status for status in known if status is not ExperienceStatus.SUSPECT]
+        others = [status for status in known if status in {QUARANTINE, ACTIVE}]
         return others[-1] if others else ExperienceStatus.QUARANTINE
 
     def refit(self) -> snapshot.Refit:

@@ -6,11 +6,12 @@ constant step size, no discount, the same reward for every experience that was s
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from evokernel.attempt import Stage
 from evokernel.config import Credit
 from evokernel.frozen import Frozen
+from evokernel.memory.environment import Environment
 from evokernel.memory.reward_rules import PAPER, RewardRule
 from evokernel.memory.rewards import Normaliser, Reward
 
@@ -37,6 +38,8 @@ class Rewarded(Frozen):
     """Fingerprint of the step's task, its name for retrievals of old versions, or nothing."""
     family: str = ""
     """Family of the step's task."""
+    environment: Environment = Environment()
+    """Where the step took place; nothing is known of it in older versions."""
     priors: dict[str, float] = {}
     """What the techniques of what was shown promised then, by id."""
 
@@ -78,6 +81,9 @@ UNSEEN = Value()
 class Learner:
     """A fold of rewards: give it every event once, in order, and ask it what something is worth."""
 
+    is_weighing = False
+    """Whether evidence counts by where it comes from."""
+
     def __init__(self, rule: RewardRule) -> None:
         self.rule = rule
         """How a step's reward is computed from what was measured."""
@@ -101,19 +107,26 @@ class Learner:
         text = "\n".join(sorted(self.uncounted))
         return hashlib.sha256(text.encode()).hexdigest()[:16] if text else ""
 
-    def of(self, experience: str, stage: Stage, family: str | None = None) -> Value:
+    def of(
+        self, experience: str, stage: Stage, family: str | None = None, prior: float = 0.0
+    ) -> Value:
         """The value of one experience for one stage; zero where nothing is known of it.
 
         Args:
             experience: Its id.
             stage: For which stage.
             family: Family of the task at hand; None is the experience's own.
+            prior: What its techniques promise in the situation at hand.
         """
         raise NotImplementedError
 
     @property
     def table(self) -> Mapping[tuple[str, Stage], Value]:
         """The value of everything that has earned a reward."""
+        raise NotImplementedError
+
+    def judged(self, least: int) -> Iterator[str]:
+        """Ids of what has so many rewards or more in a stage; some may come twice."""
         raise NotImplementedError
 
     def seasoned(self, stage: Stage) -> int:
@@ -163,7 +176,9 @@ class Values(Learner):
         self.normaliser = Normaliser(sigma_floor, warm_up=rule.warm_up, clip=rule.clip)
         self._table: dict[tuple[str, Stage], Value] = {}
 
-    def of(self, experience: str, stage: Stage, family: str | None = None) -> Value:
+    def of(
+        self, experience: str, stage: Stage, family: str | None = None, prior: float = 0.0
+    ) -> Value:
         """One scalar, whatever the task at hand."""
         return self._table.get((experience, stage), UNSEEN)
 
@@ -171,6 +186,10 @@ class Values(Learner):
     def table(self) -> Mapping[tuple[str, Stage], Value]:
         """The value of everything that has earned a reward."""
         return self._table
+
+    def judged(self, least: int) -> Iterator[str]:
+        """Ids of what has so many rewards or more in a stage; some may come twice."""
+        return (id for (id, _), value in self._table.items() if value.visits >= least)
 
     def put(self, experience: str, stage: Stage, value: Value) -> None:
         """Set a value, as a snapshot has it."""

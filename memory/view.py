@@ -11,9 +11,11 @@ from evokernel.attempt import Backend, Stage
 from evokernel.config import MemoryConfig
 from evokernel.errors import StoreError
 from evokernel.memory.embedding import Embedder, Situation, label
+from evokernel.memory.environment import Environment, discount
 from evokernel.memory.events import Vector
 from evokernel.memory.evidence import Evidence, evidence_of
 from evokernel.memory.experience import (
+    BELIEVED,
     Entry,
     Experience,
     ExperienceStatus,
@@ -28,13 +30,14 @@ from evokernel.memory.journal import Journal
 from evokernel.memory.lineage import Descendant, descendants
 from evokernel.memory.policies import Surroundings, learner_of
 from evokernel.memory.population import Population
+from evokernel.memory.promises import Promises
 from evokernel.memory.revision import Revision
 from evokernel.memory.search import Hit, search
 from evokernel.memory.shelf import Card, Shelf
 from evokernel.memory.start_points import StartPoint
 from evokernel.memory.stats import Stats, stats_of
 from evokernel.memory.technique_table import TechniqueUse, technique_table
-from evokernel.memory.values import Learner, Value
+from evokernel.memory.values import Learner, Rewarded, Value
 from evokernel.memory.withdrawal import Withdrawal, plan_withdrawal
 
 SITUATIONS = 1024
@@ -58,8 +61,10 @@ class View:
         self._journal = journal
         self._index = index
         self._embedder = embedder
-        self._shelf = Shelf(journal, embedder.dimension)
+        self._environment = Environment()
+        self._shelf = Shelf(journal, embedder.dimension, config.stale == "hide")
         self._fold = Fold(journal, self._fresh)
+        self._promises = Promises(self._shelf.judged, config.holdout)
         self._population = Population(journal, config.epsilon, config.starts)
         self._bodies: OrderedDict[str, Experience] = OrderedDict()
         self._embedded: dict[tuple[Situation, str | None], Vector] = {}
@@ -169,7 +174,7 @@ class View:
 
         Args:
             names: Techniques that are listed even where nothing is known of them.
-            by: What divides the table: `family`, `bottleneck`, both or nothing.
+            by: What divides the table, of `family`, `bottleneck` and `backend`.
             family: Only tasks of this family.
             bottleneck: Only edits of start points that this bound, and kernels that it binds.
         """
@@ -234,13 +239,39 @@ class View:
 
     def _fresh(self) -> Learner:
         """What learns the values, with nothing learned yet."""
-        return learner_of(self._config, Surroundings(self._shelf.traits))
+        return learner_of(self._config, Surroundings(self._shelf.traits, self._weight))
+
+    def _weight(self, event: Rewarded) -> float:
+        """How far a reward counts where this memory is used."""
+        known = event.environment.parts()
+        there = event.environment if known else self._shelf.environment(event.run)
+        return discount(there, self._environment)
+
+    def _settle(self, environment: Environment) -> None:
+        """Be used in an environment: evidence from elsewhere counts less, and is counted anew."""
+        if environment.parts() and environment != self._environment:
+            self._environment = environment
+            self._fold.begin_anew()  # from the start where evidence is weighed
+            for id in self._shelf.cards:
+                self._count(id)
 
     def _sync(self) -> None:
         """Take in what this or any other process wrote since the last look."""
         news = self._journal.news(self._shelf.watermark)
         self._shelf.take_in(news)
+        for row in (*news.statuses, *news.revisions):
+            self._count(row.experience)
         self._fold.take_in(self._shelf, news.rewards)
+
+    def _count(self, id: str) -> None:
+        """Let an experience say what its techniques are worth, unless it is not believed."""
+        if self._shelf.statuses[id] in BELIEVED:
+            card = self._shelf.cards[id]
+            card = card._replace(techniques=self._shelf.traits(id).techniques)
+            weight = discount(card.environment, self._environment)
+            self._promises.count(card, self._shelf.gain(id), weight)
+        else:
+            self._promises.drop(id)
 
     def _card(self, id: str) -> Card:
         self._sync()

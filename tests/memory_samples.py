@@ -47,11 +47,12 @@ def graph(*ops: str, family: str = "softmax", size: int = 4096, dtype: str = "fl
     )
 
 
+_PLAIN = {"shown_draft": 2, "shown_refine": 2, "epsilon": 0.0, "task_slots": 0, "bank": 0}
+
+
 def config(path: Path | None = None, **changes: Any) -> MemoryConfig:
-    """Two slots and no chance, so that a test knows what is shown."""
-    return MemoryConfig(
-        **{"path": path, "shown_draft": 2, "shown_refine": 2, "epsilon": 0.0, **changes}
-    )
+    """Two slots, no chance and no bounds, so that a test knows what is shown."""
+    return MemoryConfig(**{**_PLAIN, "path": path, **changes})
 
 
 def lesson(name: str, run: str = "old", **changes: Any) -> Experience:

@@ -153,7 +153,7 @@ def test_what_was_never_shown_is_worth_what_its_group_is():
 def test_stale_evidence_counts_less():
     found = [event(n, ["a"] if n % 2 else [], n % 2 * 2 - 1) for n in range(1, 21)]
     fresh = learned(found)
-    stale = Joint(traits, 0.2, weigh=lambda run: 0.25)
+    stale = Joint(traits, 0.2, weigh=lambda event: 0.25)
     stale.fold(found)
     assert 0 < stale.of("a", DRAFT).q < fresh.of("a", DRAFT).q
     assert stale.of("a", DRAFT).evidence == pytest.approx(2.5)

@@ -1,5 +1,6 @@
 """The rules of choice: chances, slots, propensities; and the choice of start points."""
 
+import math
 import random
 from collections import Counter
 
@@ -266,3 +267,41 @@ class TestStartPoints:
     def test_the_archive_keeps_the_fastest_of_each_niche(self):
         table = StartTable([point("a", 2.0, "x"), point("b", 1.0, "x"), point("c", 5.0, "y")])
         assert table.archive() == {"x": "b", "y": "c"}
+
+
+class TestBandit:
+    def test_by_hand(self):
+        """Advance 0.2 of two children, its own making 0.1: g = (0.2 + 0.1) / 3 = 0.1."""
+        table = StartTable([point("a"), point("b")], rule="bandit")
+        table.tell("a", True, 0.5, 0.2)
+        table.tell("a", False, None, 0.0)
+        a, b = table.points
+        assert a.advance == pytest.approx(0.2)
+        bound = 0.05 * math.sqrt(math.log(3) / 3)
+        assert table.value(a) == pytest.approx(0.1 / 3 + bound)
+        assert table.value(b) == pytest.approx(0.1 + 0.05 * math.sqrt(math.log(3)))
+
+    def test_what_was_never_tried_is_tried_in_time(self):
+        table = StartTable([point("fast", 1.0), point("slow", 1.1)], rule="bandit")
+        picked = []
+        for number in range(40):
+            (pick,) = table.choose(1, 0.0, random.Random(number))
+            picked.append(pick.candidate)
+            table.tell(pick.candidate, True, 0.0, 0.0)
+        assert picked[0] == "fast"
+        assert "slow" in picked
+
+    def test_two_niches_are_kept(self):
+        dead = point("dead", 0.5, "y", children=3, failing=FAILING_CHILDREN)
+        found = StartTable([dead, point("alive", 1.0, "x")], rule="bandit")
+        assert [p.candidate for p in found.choose(2, 0.0, random.Random(0))] == ["dead", "alive"]
+
+    def test_the_order_of_children_does_not_matter(self):
+        told = [("a", True, 0.2, 0.1), ("b", False, None, 0.0), ("a", True, 0.3, 0.0)]
+        values = []
+        for order in (told, told[::-1]):
+            table = StartTable([point("a"), point("b")], rule="bandit")
+            for child in order:
+                table.tell(*child)
+            values.append([table.value(p) for p in table.points])
+        assert values[0] == pytest.approx(values[1])

@@ -6,7 +6,9 @@ import random
 import pytest
 
 from evokernel.attempt import Stage
+from evokernel.errors import ConfigError
 from evokernel.evaluation import Interval, Status
+from evokernel.memory.reward_rules import rule_of, start_advance
 from evokernel.memory.rewards import Normaliser, Reward, draft_reward, refine_reward
 from evokernel.memory.store import Memory
 from evokernel.memory.values import Rewarded, Value, Values
@@ -45,7 +47,89 @@ class TestRewards:
         assert gated.noise == pytest.approx(math.log(1.1 / 0.9) / 2)
 
 
+def told(name: str, stage: Stage = Stage.REFINE, **parts) -> float | None:
+    """What a reward function makes of a step."""
+    reward = Reward(**{"value": 0.25, "feasible": True, **parts})
+    event = Rewarded(seq=1, step="a/1", stage=stage, value=reward.value, shown=(), reward=reward)
+    return rule_of(name).of(event)
+
+
+WRONG = {"value": -1.0, "feasible": False}
+
+
+class TestRewardRules:
+    def test_the_paper_is_taken_as_logged(self):
+        assert told("evokernel") == 0.25
+
+    def test_against_the_parent(self):
+        slow_start = {"parent_ms": 2.0, "latency_ms": 1.0, "best_ms": 0.5}
+        assert told("parent", **slow_start) == pytest.approx(math.tanh(math.log(2) / 0.3))
+        assert told("parent", **{**slow_start, "parent_ms": 1.1}) == pytest.approx(0.308, abs=1e-3)
+        assert told("parent", **{**slow_start, "parent_ms": 1.1}, noise=0.1) == 0
+        assert told("parent", **WRONG) == -1
+        assert told("parent", Stage.DRAFT, value=1.0) == 1
+
+    @pytest.mark.parametrize(
+        ("speedups", "value"),
+        [
+            ({"eager": 1.04}, 1),
+            ({"eager": 1.06}, 2),
+            ({"eager": 1.06, "compile": 1.0}, 2),
+            ({"eager": 1.06, "compile": 1.06}, 3),
+            ({"eager": 0.5, "compile": 2.0}, 1),
+            ({}, None),
+        ],
+    )
+    def test_milestones(self, speedups, value):
+        assert told("milestone", speedups=speedups) == value
+        assert told("milestone", **WRONG) == -1
+
+    def test_kevin(self):
+        assert told("kevin", speedups={"eager": 2.0}) == pytest.approx(2.3)
+        assert told("kevin", **WRONG) == 0
+
+    def test_makora_has_parity_near_a_half(self):
+        assert told("sigmoid", speedups={"compile": 1.0}) == pytest.approx(0.55, abs=0.001)
+        assert told("sigmoid", speedups={"compile": 1.0, "eager": 9.0}) < 0.6
+        assert told("sigmoid", **WRONG) == 0
+
+    def test_cuda_l1_is_smoothed_in_both_stages(self):
+        values = Values(1.0, 0.2, rule=rule_of("cuda-l1"))
+        for seq, speed in enumerate([1.0, 1.2, 1.1, 100.0], 1):
+            reward = Reward(value=1, feasible=True, speedups={"eager": speed})
+            event = {"stage": Stage.DRAFT, "value": 1.0, "shown": ("a",), "reward": reward}
+            values.fold([Rewarded(seq=seq, step=f"a/{seq}", **event)])
+        assert values.of("a", Stage.DRAFT).q == 1.5
+
+    def test_the_start_point_earns_what_moves_the_best(self):
+        known = {"value": 0.0, "feasible": True, "parent_ms": 4.0}
+        assert start_advance(Reward(latency_ms=1.0, best_ms=2.0, **known)) == math.log(2)
+        assert start_advance(Reward(latency_ms=2.0, best_ms=1.0, **known)) == 0
+        assert start_advance(Reward(latency_ms=1.0, best_ms=1.05, noise=0.1, **known)) == 0
+
+    def test_an_unknown_one_suggests_the_nearest(self):
+        with pytest.raises(ConfigError, match="did you mean `milestone`"):
+            rule_of("milestones")
+
+    def test_a_memory_is_refitted_under_another_one(self, tmp_path):
+        with Memory.open(config(tmp_path, alpha=0.5)) as memory:
+            (a,) = keep(memory, lesson("A"))
+            memory.recall(query("1"))
+            reward = refine_reward(judged(ms=0.5, eager=Interval(value=2, low=2, high=2)), 1.0)
+            memory.reinforce("new/1", Stage.REFINE, reward)
+            assert memory.value(a, Stage.REFINE).q == pytest.approx(0.3)
+        with Memory.open(config(tmp_path, alpha=0.5, reward="kevin")) as memory:
+            assert memory.value(a, Stage.REFINE).q == pytest.approx(1.15)
+        with Memory.open(config(tmp_path, alpha=0.5)) as memory:
+            assert memory.value(a, Stage.REFINE).q == pytest.approx(0.3)
+
+
 class TestNormaliser:
+    def test_a_longer_warm_up(self):
+        normaliser = Normaliser(sigma_floor=0.2, warm_up=20)
+        assert [normaliser.standardise(0.5) for _ in range(20)] == [0.5] * 20
+        assert normaliser.standardise(-1.0) == -3.0
+
     def test_first_two_pass_unscaled(self):
         normaliser = Normaliser(sigma_floor=0.2)
         assert [normaliser.standardise(r) for r in (0.6, -1.0)] == [0.6, -1.0]

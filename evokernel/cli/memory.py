@@ -5,7 +5,14 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from evokernel.cli import memory_edits, memory_exchange, memory_reasons, memory_study, options
+from evokernel.cli import (
+    memory_bank,
+    memory_edits,
+    memory_exchange,
+    memory_reasons,
+    memory_study,
+    options,
+)
 from evokernel.cli import memory_tables as tables
 from evokernel.cli.groups import group
 from evokernel.cli.listing import show
@@ -67,6 +74,7 @@ app.command("edit")(memory_edits.edit)
 app.command("pin")(memory_edits.pin)
 app.command("unpin")(memory_edits.unpin)
 app.command("forget")(memory_edits.forget)
+app.command("trim")(memory_bank.trim)
 app.command("reinstate")(memory_edits.reinstate)
 app.command("export")(memory_exchange.export)
 app.command("import")(memory_exchange.take_over)
@@ -209,12 +217,18 @@ def rebuild(memory: options.MemoryPath = None) -> None:
 
 
 @app.command("refit")
-def refit(as_json: options.AsJson = False, memory: options.MemoryPath = None) -> None:
-    """Compute every value anew, and tell what differs.
+def refit(
+    policy: options.Policy = None,
+    reward: options.Reward = None,
+    as_json: options.AsJson = False,
+    memory: options.MemoryPath = None,
+) -> None:
+    """Compute every value anew, and tell what differs; also by another policy or reward.
 
     Example: evokernel memory refit
     """
-    with opened_at(memory) as opened:
+    named = {"policy": policy, "reward": reward}
+    with opened_at(memory, **{name: value for name, value in named.items() if value}) as opened:
         report = opened.refit()
     if as_json:
         typer.echo(report.model_dump_json(indent=2))

@@ -22,15 +22,16 @@ def place(memory: str | None) -> str:
     return f"`{path(memory)}`"
 
 
-def opened_at(memory: str | None, to_repair: bool = False) -> "Memory":
-    """Open it; one that is not there is not made.
+def opened_at(memory: str | None, to_repair: bool = False, **settings: Any) -> "Memory":
+    """Open it, with some settings of `MemoryConfig`; one that is not there is not made.
 
     Raises:
         StoreError: missing, damaged or locked.
     """
     from evokernel.memory.store import Memory
 
-    return Memory.open(MemoryConfig(path=path(memory)), create=False, to_repair=to_repair)
+    config = MemoryConfig(path=path(memory), **settings)
+    return Memory.open(config, create=False, to_repair=to_repair)
 
 
 def print_json(value: Any) -> None:

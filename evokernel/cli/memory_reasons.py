@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from evokernel.memory.explanation import Considered, Explanation
     from evokernel.memory.technique_table import TechniqueUse
 
-DIVISIONS = ("family", "bottleneck", "both")
+DIVISIONS = ("family", "bottleneck", "backend")
 
 
 def explain(
@@ -59,9 +59,9 @@ def techniques(
     by: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME",
-            callback=lambda value: value and options.one_of("--by", DIVISIONS)(value),
-            help="One line for each family of tasks, bottleneck, or both.",
+            metavar="NAME,...",
+            help="One line for each family of tasks, bottleneck, backend, or all that are named "
+            "(both: family and bottleneck).",
         ),
     ] = None,
     family: Annotated[
@@ -80,7 +80,7 @@ def techniques(
     """
     from evokernel.proposers.techniques import catalogue
 
-    division = frozenset(("family", "bottleneck") if by == "both" else (by,) if by else ())
+    division = _division(by)
     with opened_at(memory) as opened:
         uses = opened.techniques(tuple(catalogue()), division, family, bottleneck)
     if as_json:
@@ -90,6 +90,20 @@ def techniques(
     typer.echo(
         "gain: how many times as fast with it, over the edits that brought it in or took it out"
     )
+
+
+def _division(by: str | None) -> frozenset[str]:
+    """What divides the table.
+
+    Raises:
+        ConfigError: another name; the nearest is suggested.
+    """
+    if not by:
+        return frozenset()
+    if by == "both":
+        return frozenset({"family", "bottleneck"})
+    check = options.one_of("--by", (*DIVISIONS, "both"))
+    return frozenset(check(name.strip()) for name in by.split(","))
 
 
 def require_techniques(names: tuple[str, ...], seen: set[str]) -> None:
@@ -134,6 +148,7 @@ def _facts(told: "Explanation") -> Table:
     rows = {
         "step": f"{told.step}, {told.stage} of {told.task}",
         "policy": f"{told.policy} ({constants})",
+        "arm": _arm(told),
         "seed, last event": f"{told.seed}, {told.bank_version}",
         "reward": "none" if told.reward is None else f"{told.reward:+.3f}",
     }
@@ -148,6 +163,14 @@ def _facts(told: "Explanation") -> Table:
     for name, value in rows.items():
         table.add_row(name, value)
     return table
+
+
+def _arm(told: "Explanation") -> str:
+    decision = told.decision
+    arm = f"{decision.arm}, by a chance of {decision.arm_chance:.2f}"
+    if decision.withheld:
+        arm += f"; held back: {', '.join(decision.withheld)}"
+    return arm
 
 
 def _pool(told: "Explanation") -> Table:
@@ -185,7 +208,7 @@ def _evidence(considered: "Considered") -> str:
 
 def _uses(uses: "tuple[TechniqueUse, ...]", division: frozenset[str]) -> Table:
     table = Table(box=None)
-    names = [name for name in ("family", "bottleneck") if name in division]
+    names = [name for name in DIVISIONS if name in division]
     for name in ("technique", *names, "tried", "feasible", "edits", "gain"):
         table.add_column(name, no_wrap=True)
     for stage in Stage:

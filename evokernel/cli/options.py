@@ -42,10 +42,18 @@ def _policy(value: str | None) -> str | None:
     return value and one_of("--policy", POLICIES)(value)
 
 
+def _reward(value: str | None) -> str | None:
+    from evokernel.memory.reward_rules import RULES
+
+    return value and one_of("--reward", RULES)(value)
+
+
 BACKENDS = get_args(BackendName)
 PRECISIONS = get_args(PrecisionName)
 CREDITS = ("equal", "evidence")
 """As `config.Credit`, which is not imported for it."""
+STARTS = ("hope", "bandit")
+"""As `config.StartRule`."""
 
 
 def tune_budget(no_tune: bool, text: str) -> "TuneConfig":
@@ -171,6 +179,24 @@ Policy = Annotated[
         help="How memory chooses what to show: none, random, similarity, evokernel, memrl, hybrid "
         "or placebo.  "
         "[default: evokernel]",
+    ),
+]
+Reward = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        callback=_reward,
+        help="What a step earns: evokernel, parent, milestone, kevin, sigmoid or cuda-l1.  "
+        "[default: parent for hybrid and placebo, evokernel for the others]",
+    ),
+]
+Starts = Annotated[
+    str,
+    typer.Option(
+        metavar="hope|bandit",
+        callback=lambda value: one_of("--starts", STARTS)(value),
+        help="How the next start point is chosen: by the best gain seen around it, or by an upper "
+        "confidence bound.",
     ),
 ]
 Credit = Annotated[
