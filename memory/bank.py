@@ -128,9 +128,10 @@ class Bank:
         return list(groups.values())
 
     def _rank(self, card: Card) -> tuple[float, int]:
-        """By the bound in the better of the stages, then the newer."""
-        values = (self._values.of(card.id, stage) for stage in Stage)
-        return max(map(upper_bound, values)), card.seq
+        """By the bound in the better of the stages that have judged it, then the newer."""
+        values = [self._values.of(card.id, stage) for stage in Stage]
+        known = [value for value in values if value.visits] or values
+        return max(map(upper_bound, known)), card.seq
 
     def _judged_values(self, id: str) -> Iterator[Value]:
         for stage in Stage:

@@ -259,7 +259,8 @@ class Memory(Exchange):
             self._journal.reset()  # a second Ctrl-C may have torn a transaction
             try:
                 if self._has_written:
-                    self.trim(self._touched)
+                    if is_flushed:
+                        self.trim(self._touched)
                     self._sync()
                     snapshot.save(self._journal, self._fold.values)
                     if is_flushed:
