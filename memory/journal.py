@@ -92,8 +92,13 @@ class Journal:
         with self._database.write() as journal:
             write_note(journal, name, value)
 
-    def news(self, seq: int) -> News:
-        """Everything that a process must know that knew all up to event `seq`."""
+    def news(self, seq: int, with_rewards: bool = True) -> News:
+        """Everything that a process must know that knew all up to event `seq`.
+
+        Args:
+            seq: Number of that event.
+            with_rewards: Also the rewards, with what their steps were asked and shown.
+        """
         after = {"seq": seq}
         with self._database.read() as journal:
             version = journal.scalar(statements.CLOCK, {})
@@ -104,7 +109,7 @@ class Journal:
                 journal.rows(statements.NEW_EXPERIENCES, after),
                 journal.rows(statements.NEW_STATUSES, after),
                 journal.rows(statements.NEW_REVISIONS, after),
-                journal.rows(statements.NEW_REWARDS, after),
+                journal.rows(statements.NEW_REWARDS, after) if with_rewards else (),
             )
 
     # Experiences and their status

@@ -150,7 +150,9 @@ class Shelf:
 
     def traits(self, id: str) -> Traits:
         """By what an experience is grouped with others, as people have revised it."""
-        card = self.cards[id]
+        card = self.cards.get(id)
+        if card is None:  # rewards may name what was never brought along
+            return Traits("unknown", "unknown", "unknown", ())
         revised = self.revisions.get(id)
         techniques = card.techniques
         if revised is not None and revised.techniques is not None:

@@ -46,18 +46,19 @@ class About(Frozen):
         return self.alpha, self.sigma_floor, self.credit, self.rule
 
 
-def load(journal: Journal, fresh: Learner, uncounted: frozenset[str] = frozenset()) -> Learner:
+def load(journal: Journal, fresh: Learner, uncounted: frozenset[str], upto: int) -> Learner:
     """The values up to now: from the snapshot if it was made alike, else from the start.
 
     Args:
         journal: Where rewards come from.
         fresh: What learns, with nothing learned yet.
         uncounted: Steps that are left out.
+        upto: Number of the last event that is folded, unless the snapshot goes beyond it.
     """
     fresh.uncounted = uncounted
     if isinstance(fresh, Values):
         _restore(journal, fresh)
-    fresh.fold(journal.rewards_after(fresh.watermark))
+    fresh.fold(event for event in journal.rewards_after(fresh.watermark) if event.seq <= upto)
     return fresh
 
 

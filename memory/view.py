@@ -257,7 +257,7 @@ class View:
 
     def _sync(self) -> None:
         """Take in what this or any other process wrote since the last look."""
-        news = self._journal.news(self._shelf.watermark)
+        news = self._journal.news(self._shelf.watermark, self._fold.is_loaded)
         self._shelf.take_in(news)
         for row in (*news.statuses, *news.revisions):
             self._count(row.experience)
