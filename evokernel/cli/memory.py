@@ -227,8 +227,7 @@ def refit(
 
     Example: evokernel memory refit
     """
-    named = {"policy": policy, "reward": reward}
-    with opened_at(memory, **{name: value for name, value in named.items() if value}) as opened:
+    with opened_at(memory, settings={"policy": policy, "reward": reward}) as opened:
         report = opened.refit()
     if as_json:
         typer.echo(report.model_dump_json(indent=2))

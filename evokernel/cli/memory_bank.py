@@ -32,7 +32,7 @@ def trim(
     Example: evokernel memory trim --task-slots 8
     """
     limits = {"task_slots": task_slots, "bank": bank, "policy": policy}
-    with opened_at(memory, **{name: n for name, n in limits.items() if n is not None}) as opened:
+    with opened_at(memory, settings=limits) as opened:
         leaving = opened.trim() if is_done else opened.surplus()
     if as_json:
         print_json({"retired": dict(leaving), "is_done": is_done})

@@ -1,6 +1,7 @@
 """Owns where the memory lies that a command was pointed at, and its JSON."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,15 +23,18 @@ def place(memory: str | None) -> str:
     return f"`{path(memory)}`"
 
 
-def opened_at(memory: str | None, to_repair: bool = False, **settings: Any) -> "Memory":
-    """Open it, with some settings of `MemoryConfig`; one that is not there is not made.
+def opened_at(
+    memory: str | None, to_repair: bool = False, settings: Mapping[str, Any] | None = None
+) -> "Memory":
+    """Open it, with settings of `MemoryConfig` that are not None; a new one is not made.
 
     Raises:
         StoreError: missing, damaged or locked.
     """
     from evokernel.memory.store import Memory
 
-    config = MemoryConfig(path=path(memory), **settings)
+    named = {name: value for name, value in (settings or {}).items() if value is not None}
+    config = MemoryConfig(path=path(memory), **named)
     return Memory.open(config, create=False, to_repair=to_repair)
 
 
