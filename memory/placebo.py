@@ -6,10 +6,13 @@ comes from showing something, from exploring, or from the moments of the rewards
 
 import random
 from collections import defaultdict
+from collections.abc import Callable
 from typing import NamedTuple
 
 from evokernel.attempt import Stage
-from evokernel.memory.joint import Joint, Sample
+from evokernel.memory.joint import Joint, Sample, Traits
+from evokernel.memory.reward_rules import PARENT, RewardRule
+from evokernel.memory.values import Rewarded
 
 
 class _Dealt(NamedTuple):
@@ -26,8 +29,14 @@ class Placebo(Joint):
     event that earned it. Drawn by the number of the event, so that computing anew gives the same.
     """
 
-    def __init__(self, *args: object, **settings: object) -> None:
-        super().__init__(*args, **settings)  # type: ignore[arg-type]
+    def __init__(
+        self,
+        traits: Callable[[str], Traits],
+        sigma_floor: float,
+        rule: RewardRule = PARENT,
+        weigh: Callable[[Rewarded], float] = lambda event: 1.0,
+    ) -> None:
+        super().__init__(traits, sigma_floor, rule, weigh)
         self._dealt: defaultdict[Stage, list[_Dealt]] = defaultdict(list)
 
     def rewards(self, stage: Stage) -> tuple[float, ...]:

@@ -1,6 +1,7 @@
 """Owns `Slotwise`: a policy that fills slot after slot, every draw with a known chance."""
 
 import math
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -18,23 +19,23 @@ class Draw(NamedTuple):
     """How many there are."""
 
 
-class Slotwise:
+class Slotwise(ABC):
     """The part that all policies share; each says how it scores and with what chances it draws.
 
     Not drawn are items shown already, duplicates of them, and kinds that have filled half of the
     slots, unless nothing else is left. A policy of one arm draws nothing but its slots.
     """
 
-    name = ""
+    name: str
     parameters: Mapping[str, float] = {}
 
+    @abstractmethod
     def scores(self, pool: Sequence[PoolItem]) -> tuple[float, ...]:
         """What the rule ranks by, one number for each item of the pool."""
-        raise NotImplementedError
 
+    @abstractmethod
     def chances(self, items: Sequence[PoolItem], draw: Draw) -> tuple[float, ...]:
         """Chance of each scored item to fill the slot: they add up to 1, or to 0 to show none."""
-        raise NotImplementedError
 
     def arms(self, occasion: Occasion) -> Mapping[str, float]:
         """Chance of each arm; they add up to 1."""

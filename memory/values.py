@@ -5,6 +5,7 @@ constant step size, no discount, the same reward for every experience that was s
 """
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -78,7 +79,7 @@ class Change(Frozen):
 UNSEEN = Value()
 
 
-class Learner:
+class Learner(ABC):
     """A fold of rewards: give it every event once, in order, and ask it what something is worth."""
 
     is_weighing = False
@@ -107,6 +108,7 @@ class Learner:
         text = "\n".join(sorted(self.uncounted))
         return hashlib.sha256(text.encode()).hexdigest()[:16] if text else ""
 
+    @abstractmethod
     def of(
         self, experience: str, stage: Stage, family: str | None = None, prior: float = 0.0
     ) -> Value:
@@ -118,16 +120,15 @@ class Learner:
             family: Family of the task at hand; None is the experience's own.
             prior: What its techniques promise in the situation at hand.
         """
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def table(self) -> Mapping[tuple[str, Stage], Value]:
         """The value of everything that has earned a reward."""
-        raise NotImplementedError
 
+    @abstractmethod
     def judged(self, least: int) -> Iterator[str]:
         """Ids of what has so many rewards or more in a stage; some may come twice."""
-        raise NotImplementedError
 
     def seasoned(self, stage: Stage) -> int:
         """Experiences whose value of this stage rests on three rewards or more."""
@@ -149,8 +150,9 @@ class Learner:
         if reward is not None:
             self._apply(event, reward)
 
+    @abstractmethod
     def _apply(self, event: Rewarded, reward: float) -> None:
-        raise NotImplementedError
+        """Take one event in, with its reward as the rule has it."""
 
 
 class Values(Learner):
