@@ -132,7 +132,8 @@ class TestShow:
     def test_json(self, said, place):
         _, out = said("show", LESSON, "--json", "--memory", place)
         found = json.loads(out)
-        assert found["values"]["refine"] == {"q": pytest.approx(0.12), "visits": 1}
+        value = {"q": pytest.approx(0.12), "visits": 1, "evidence": None, "spread": None}
+        assert found["values"]["refine"] == value
         assert [s["reward"] for s in found["showings"]] == [0.6, None]
         assert [change["status"] for change in found["history"]] == ["active"]
         assert [d["id"] for d in found["descendants"]] == [EDIT]
