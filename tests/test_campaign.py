@@ -92,6 +92,7 @@ def test_each_run_gets_an_equal_share_of_what_is_left():
     frugal = share(given, config, Spent(attempts=1, usd=0.2), 60.0, 2)
     assert frugal.budget == Budget(attempts=5, usd=1.4, minutes=4.5)
     assert share(given, config, Spent(attempts=12), 60.0, 1) is None
+    assert share(given, config, Spent(attempts=11), 60.0, 3).budget.attempts == 1
 
 
 def test_own_budgets_stay_where_they_are_smaller():

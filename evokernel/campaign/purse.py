@@ -9,6 +9,10 @@ from evokernel.record import RunRecord
 from evokernel.record.spending import spending
 
 
+WHOLE = ("attempts", "tokens")
+"""Limits that are whole numbers."""
+
+
 class Spent(Frozen):
     """What runs have spent, or may still spend."""
 
@@ -55,10 +59,14 @@ def share(
     for name in ("attempts", "tokens", "usd"):
         limit = getattr(purse, name)
         if limit is not None:
-            budget[name] = _least(budget[name], (limit - getattr(taken, name)) / waiting, name)
+            left = limit - getattr(taken, name)
+            part = left / waiting
+            if name in WHOLE:  # one at least, while there is one
+                part = max(int(part), min(1, int(left)))
+            budget[name] = _least(budget[name], part)
     if purse.minutes is not None:
         left = purse.minutes - seconds / 60
-        budget["minutes"] = _least(budget["minutes"], min(left, left * campaign.jobs / waiting), "")
+        budget["minutes"] = _least(budget["minutes"], min(left, left * campaign.jobs / waiting))
     if any(budget[name] is not None and budget[name] <= 0 for name in Purse.model_fields):
         return None
     return config.model_copy(update={"budget": Budget.model_validate(budget)})
@@ -75,6 +83,5 @@ def is_empty(purse: Purse, taken: Spent, seconds: float) -> str:
     return ""
 
 
-def _least(own: float | None, part: float, name: str) -> float:
-    part = int(part) if name in ("attempts", "tokens") else part
+def _least(own: float | None, part: float) -> float:
     return part if own is None else min(own, part)

@@ -49,7 +49,7 @@ def task_of(
     from evokernel.program.captured import captured
 
     assert inputs is not None
-    return captured(given, inputs)
+    return captured(given, inputs, device=device)
 
 
 def _short(given: object) -> str:

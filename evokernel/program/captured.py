@@ -43,6 +43,7 @@ def captured(
     inputs: Sequence[Any],
     kwargs: Mapping[str, Any] | None = None,
     name: str = "",
+    device: str = "cpu",
 ) -> Task:
     """Make a task of a live module.
 
@@ -56,6 +57,7 @@ def captured(
             dictionaries of them.
         kwargs: Arguments by name.
         name: Name of the task; the class's by default.
+        device: Kind of device that it is to be judged on, `cpu` or `cuda`.
 
     Raises:
         ModuleNotCaptured: says what stands in the way.
@@ -74,7 +76,7 @@ def captured(
         options["weights"] = {"file": str(weights[0]), "sha256": weights[1]}
     values = [*args, *(named[key] for key in _order(module, args, named)[len(args) :])]
     source = _assembled(found, [_written(value, cast) for value in values], options, kind, cast)
-    return Task.from_source(source, name or _snake(kind.__name__))
+    return Task.from_source(source, name or _snake(kind.__name__), device)
 
 
 def recorded(
