@@ -8,7 +8,6 @@ from evokernel.frozen import Frozen
 from evokernel.record import RunRecord
 from evokernel.record.spending import spending
 
-
 WHOLE = ("attempts", "tokens")
 """Limits that are whole numbers."""
 
