@@ -53,7 +53,7 @@ AFFINE = "x = 2 * x + 1"
 LARGE = "torch.randn(2048, 1024)"
 
 COMPUTE = (
-    _task("torch.randn(512, 1024)", "for _ in range(60):\n            x = 0.9 * x + 0.1"),
+    _task("torch.randn(256, 1024)", "for _ in range(60):\n            x = 0.9 * x + 0.1"),
     _kernel(
         """
 extern "C" void run(const float* x, float* y, int64_t n) {
@@ -83,14 +83,14 @@ extern "C" void run(const float* x, float* y, int64_t n) {
 """One sweep that adds nothing to what has to be moved."""
 
 LAUNCH = (
-    _task("torch.randn(256, 1024)", AFFINE),
+    _task("torch.randn(64, 1024)", AFFINE),
     _kernel(
         """
 extern "C" void run(const float* x, float* y, int64_t n) {
 #pragma omp parallel for simd
   for (int64_t i = 0; i < n; ++i) y[i] = 2 * x[i] + 1;
 }""",
-        call="for r in range(256):\n            KERNEL.run(x[r], y[r], 1024)",
+        call="for r in range(64):\n            KERNEL.run(x[r], y[r], 1024)",
     ),
 )
 """A launch, and a parallel region, for every row of 1024 elements."""

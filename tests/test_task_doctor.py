@@ -184,7 +184,8 @@ def test_an_answer_that_only_another_family_refuses_is_told():
 
 
 def test_a_call_that_takes_no_time_is_told_from_one_that_can_be_timed():
-    assert "of one operator on one element" in detail(examined("x + 1", "torch.randn(1)"), "timed")
+    short = examined("torch.relu(x)", "torch.randn(1)")  # the fastest that there is, on any machine
+    assert "of one operator on one element" in detail(short, "timed")
     long = examined("(x @ x).exp()", "torch.randn(256, 256) / 256")
     assert next(check.passed for check in long.checks if check.name == "timed")
 
