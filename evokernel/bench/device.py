@@ -1,6 +1,7 @@
 """Owns `DeviceFacts`: what this processor is, what it can do at most, and the roofline's floor."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from evokernel.bench import Say, processor, remembered, silent
@@ -63,7 +64,13 @@ class DeviceFacts(Roofline):
         )
 
 
-def device_facts(cache: Path, threads: int, compiler: Compiler, say: Say = silent) -> DeviceFacts:
+def device_facts(
+    cache: Path,
+    threads: int,
+    compiler: Compiler,
+    say: Say = silent,
+    settle: Callable[[], None] | None = None,
+) -> DeviceFacts:
     """The facts of this machine, from the cache folder or measured now (2 to 3 seconds).
 
     Args:
@@ -71,20 +78,35 @@ def device_facts(cache: Path, threads: int, compiler: Compiler, say: Say = silen
         threads: Threads that a kernel may use.
         compiler: Builds the measuring kernel.
         say: Told when it is measured.
+        settle: Waits for processes of the caller's own that are busy; called before measuring.
 
     Raises:
         CompilerMissing: The measuring kernel cannot be built.
         WorkerError: The device lock stayed taken.
     """
     path = _path(cache, threads, compiler)
-    found = remembered.read(path, DeviceFacts)
-    if found is not None and found.format != FORMAT:
-        found = None  # another kernel measured it: not to be compared with what this one finds
-    if found is not None and (found.quiet or remembered.is_recent(path, AGAIN_S)):
+    found = _known(path)
+    if found is not None and _is_believed(found, path):
         return found
     say("measuring memory and arithmetic rates of this machine")
+    if settle is not None:
+        settle()
     with device_lock(CPU, LOCK_S):
+        found = _known(path)  # whoever had the lock before may have measured them
+        if found is not None and _is_believed(found, path):
+            return found
         return measure_again(cache, threads, compiler, found)
+
+
+def _known(path: Path) -> DeviceFacts | None:
+    found = remembered.read(path, DeviceFacts)
+    if found is not None and found.format != FORMAT:
+        return None  # another kernel measured it: not to be compared with what this one finds
+    return found
+
+
+def _is_believed(found: DeviceFacts, path: Path) -> bool:
+    return found.quiet or remembered.is_recent(path, AGAIN_S)
 
 
 def measure_again(

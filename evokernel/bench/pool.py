@@ -92,6 +92,14 @@ class WorkerPool:
         """Start the server for `role` ahead of need, which takes seconds; returns at once."""
         self._server(threads, role)
 
+    def settle(self) -> None:
+        """Wait until its servers keep no core busy any more: something is going to be measured.
+
+        Raises:
+            WorkerError: One cannot start.
+        """
+        self._servers.settle()
+
     def fork(self, spec: WorkerSpec, build: Build) -> Worker:
         """A fresh worker, ready for `load`.
 

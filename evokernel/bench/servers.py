@@ -42,6 +42,16 @@ class WarmServers:
             server = self._servers[kind] = WarmServer(kind, self.folder)
         return server
 
+    def settle(self) -> None:
+        """Wait until none of them keeps a core busy any more, which importing does.
+
+        Raises:
+            WorkerError: One cannot start.
+        """
+        for server in self._servers.values():
+            if server.is_usable:
+                server.await_ready()
+
     def close(self) -> None:
         """End them, and every worker of theirs. Idempotent.
 

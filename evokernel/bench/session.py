@@ -342,7 +342,8 @@ class Session:
     def _facts(self) -> Roofline:
         cache = self.config.cache
         if self.gpu is None:
-            return devices.device_facts(cache, self.threads, self.compiler, self.say)
+            settle = self.pool.settle
+            return devices.device_facts(cache, self.threads, self.compiler, self.say, settle)
         from evokernel.bench.gpu import placing
         from evokernel.bench.gpu.memory import Account
 

@@ -121,7 +121,7 @@ class WarmServer:
             ServerRefused: It is not clean any more.
             WorkerError: The server cannot start, or died.
         """
-        self._await_ready()
+        self.await_ready()
         reply, received = self._ask({"fork": cell.model_dump()}, files)
         if "refused" in reply:
             self._has_refused = True
@@ -130,6 +130,16 @@ class WarmServer:
                 "A preloaded module must not compute or start threads when imported"
             )
         return received[0]
+
+    def await_ready(self) -> None:
+        """Wait until it has imported everything.
+
+        Raises:
+            WorkerError: It cannot start.
+        """
+        if not self._is_ready:
+            self._receive(START_S)
+            self._is_ready = True
 
     def sweep(self) -> None:
         """Kill processes that escaped their reaper; for systems without PID namespaces."""
@@ -158,11 +168,6 @@ class WarmServer:
             self._process.kill()
             self._process.wait(_END_S)
         self._errors.close()
-
-    def _await_ready(self) -> None:
-        if not self._is_ready:
-            self._receive(START_S)
-            self._is_ready = True
 
     def _ask(
         self, message: Message, files: tuple[int, ...] = ()
