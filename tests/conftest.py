@@ -24,10 +24,11 @@ QUIET = {
 }
 
 LONGEST = (
-    *("command_line_runs", "evaluate", "cli_run", "contract", "profile", "processes", "templates"),
-    *("contractions", "forgeries", "sandbox", "outcomes", "tuning", "export", "verify", "timing"),
-    *("expressions", "time_integrity", "planted_faults", "task_doctor", "triton", "cuda"),
-    *("correctness", "selftest"),
+    *("command_line_runs", "cli_run", "processes", "evaluate", "profile", "templates_triton"),
+    *("triton", "templates", "export", "outcomes", "journal", "contractions", "contract"),
+    *("tuning", "sandbox", "retraction", "gpu_templates", "verify", "resume", "expressions"),
+    *("task_doctor", "index", "selftest", "doctor", "planted_faults", "report", "cli_compile"),
+    *("llm", "forgeries", "cuda", "gpu_zoo", "time_integrity", "timing", "correctness"),
 )
 """Files that take longest; they come first, so that no core waits for the last of them."""
 
@@ -67,8 +68,9 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(autouse=True)
 def isolated(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
     """Give each test its own cache and memory, and no key that a model could be paid with."""
-    home = tmp_path_factory.getbasetemp() / f"evokernel-home-{next(_HOMES)}"
-    home.mkdir()  # pytest would look at all that there are, to find the number
+    # In a folder of their own: pytest looks at all that lies in its own to number the next.
+    home = tmp_path_factory.getbasetemp() / "homes" / str(next(_HOMES))
+    home.mkdir(parents=True)
     monkeypatch.setenv("EVOKERNEL_HOME", str(home))
     for name in [name for name in os.environ if name.endswith("_API_KEY")]:
         monkeypatch.delenv(name)
