@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, contextmanager
 from itertools import groupby
 from typing import Any, Literal
@@ -12,6 +12,7 @@ from typing import Any, Literal
 from evokernel.attempt import Backend, Candidate
 from evokernel.bench import Evaluator
 from evokernel.compilers import KernelSource
+from evokernel.compilers.beforehand import Beforehand, Build
 from evokernel.config import BenchConfig
 from evokernel.errors import UsageError
 from evokernel.evaluation import Evaluation, Interval, Status
@@ -45,8 +46,6 @@ FAILURES: tuple[Outcome, ...] = ("accepted", "refused", "confused")
 
 Open = Callable[[Task, BenchConfig, Backend], Evaluator]
 """Makes the evaluator of one task, for kernels in one language."""
-Build = Callable[[KernelSource], object]
-"""Builds a kernel ahead."""
 
 
 class Finding(Frozen):
@@ -104,11 +103,14 @@ def local() -> Iterator[Open]:
     What is yielded raises `UsageError` where what the language needs is not here.
     """
     from evokernel.bench.servers import WarmServers
+    from evokernel.bench.warm import Kind
 
     with WarmServers() as servers:
 
         def opened(task: Task, config: BenchConfig, backend: Backend) -> Evaluator:
-            from evokernel.bench.evaluator import LocalEvaluator  # seconds, while kernels are built
+            if backend == "cpp":  # it imports torch, while that is imported here
+                servers.of(Kind(config.threads or len(os.sched_getaffinity(0))))
+            from evokernel.bench.evaluator import LocalEvaluator
 
             return LocalEvaluator(task, config, backend, servers=servers)
 
@@ -127,6 +129,7 @@ def judge(
     config: BenchConfig,
     open_evaluator: Open | None = None,
     build: Build | None = None,
+    is_hasty: bool = False,
 ) -> Iterator[Finding]:
     """Judge exhibits, each as soon as it is known.
 
@@ -138,42 +141,62 @@ def judge(
         open_evaluator: Makes an evaluator for a task; None makes real ones.
         build: Builds a task's kernels side by side, while its evaluator gets ready; None leaves
             each to the judgement.
+        is_hasty: Begin to build the next task's kernels when those exhibits of a task are left
+            whose time does not matter.
 
     Raises:
         EvoKernelError: The machine's set-up is broken.
     """
+    groups = [list(group) for _, group in groupby(sorted(wanted, key=_place), key=_place)]
     with ExitStack() as stack:
         opened = open_evaluator or stack.enter_context(local())
-        yield from _judged_by(opened, sorted(wanted, key=_place), config, build)  # stable
+        builds = stack.enter_context(Beforehand(build or _left_to_the_judgement))
+        for members, following in zip(groups, (*groups[1:], []), strict=True):
+            is_first = members is groups[0]
+            later = following if is_hasty else []
+            yield from _judged(members, config, opened, builds, is_first, later)
 
 
-def _judged_by(
-    open_evaluator: Open, ordered: Sequence[Exhibit], config: BenchConfig, build: Build | None
+def _judged(
+    members: Sequence[Exhibit],
+    config: BenchConfig,
+    open_evaluator: Open,
+    builds: Beforehand,
+    is_first: bool,
+    later: Sequence[Exhibit],
 ) -> Iterator[Finding]:
-    for number, (_, group) in enumerate(groupby(ordered, key=_place)):
-        members = list(group)
-        first = members[0]
-        judged = config.model_copy(update={"contract": first.policy})
-        task = habitats()[first.task].task(first.policy)
-        with ExitStack() as stack:
-            builders = stack.enter_context(ThreadPoolExecutor())
-            begun: list[Future[object]] = []
-            if build and not first.needs_gpu:
-                begun = [builders.submit(build, kernel) for kernel in _kernels(members)]
-            try:
-                opened = stack.enter_context(open_evaluator(task, judged, first.backend))
-            except UsageError as error:
-                if not first.needs_gpu:
-                    raise
-                yield from (_skipped(exhibit, str(error)) for exhibit in members)
-                continue
-            if build and first.needs_gpu:  # not in vain, where there is none
-                begun = [builders.submit(build, kernel) for kernel in _kernels(members)]
-            if not number:
-                wait(begun)  # the first evaluator may measure peaks, which takes a quiet machine
-            keeper = _Keeper(opened)
-            wait(begun)  # what fails here is told when it is judged
-            yield from (keeper.finding(exhibit) for exhibit in members)
+    """Judge those of one evaluator."""
+    first = members[0]
+    judged = config.model_copy(update={"contract": first.policy})
+    task = habitats()[first.task].task(first.policy)
+    if not first.needs_gpu:  # else it may be in vain
+        builds.begin(_kernels(members))
+    with ExitStack() as stack:
+        try:
+            opened = stack.enter_context(open_evaluator(task, judged, first.backend))
+        except UsageError as error:
+            if not first.needs_gpu:
+                raise
+            yield from (_skipped(exhibit, str(error)) for exhibit in members)
+            return
+        builds.begin(_kernels(members))
+        if is_first:
+            builds.finish()  # the evaluator may measure peaks, which takes a quiet machine
+        keeper = _Keeper(opened)
+        builds.finish()
+        timed = [exhibit for exhibit in members if later and _is_timed(exhibit)]
+        yield from (keeper.finding(exhibit) for exhibit in timed)
+        if later and not later[0].needs_gpu:
+            builds.begin(_kernels(later))
+        yield from (keeper.finding(exhibit) for exhibit in members if exhibit not in timed)
+
+
+def _left_to_the_judgement(kernel: KernelSource) -> None:
+    """Nothing is built ahead."""
+
+
+def _is_timed(exhibit: Exhibit) -> bool:
+    return exhibit.kind == "honest" or exhibit.wants_time
 
 
 def quick_config(**changes: Any) -> BenchConfig:

@@ -53,13 +53,13 @@ class Kind:
 
     threads: int
     """CPU threads of its workers, fixed by the environment at start."""
-    preload: tuple[str, ...]
+    preload: tuple[str, ...] = ()
     """Modules to import beside torch."""
-    path: tuple[Path, ...]
+    path: tuple[Path, ...] = ()
     """Folders added to its module search path."""
-    isolation: str
+    isolation: str = "full"
     """One of `sandbox.ISOLATIONS`."""
-    inductor: Path | None
+    inductor: Path | None = None
     """Cache folder of torch.compile, or None."""
 
 

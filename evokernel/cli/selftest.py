@@ -60,7 +60,7 @@ def selftest(
         return
     began = time.monotonic()
     config = quick_config()
-    found = judge(wanted, config, build=builder(config))
+    found = judge(wanted, config, build=builder(config), is_hasty=quick)
     findings = tuple(found if as_json else _shown(found))
     summary = Summary(findings=findings, seconds=round(time.monotonic() - began, 1))
     if as_json:
