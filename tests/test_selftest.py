@@ -106,6 +106,22 @@ def test_quick_keeps_to_what_was_named():
     ]
 
 
+@pytest.mark.parametrize("is_hasty", [False, True])
+def test_each_is_judged_once_and_each_kernel_built_once_before(is_hasty):
+    built: Counter[str] = Counter()
+    wanted = chosen(quick=True)
+    found = judge(
+        wanted,
+        quick_config(),
+        lambda task, config, backend: FakeEvaluator(task),
+        lambda kernel: built.update([kernel.source]),
+        is_hasty,
+    )
+    assert sorted(finding.name for finding in found) == sorted(e.name for e in wanted)
+    assert set(built) == {source for e in wanted for _, source, _ in written(e)}
+    assert max(built.values()) == 1
+
+
 def test_names_and_codes_choose():
     assert {exhibit.code for exhibit in chosen(["B1"])} == {"B1"}
     assert [exhibit.name for exhibit in chosen(["zeros"])] == ["zeros"]
