@@ -258,7 +258,16 @@ class StageModel(ModelChoice):
     """Another model for one stage; what it leaves open is as for the run's model."""
 
     name: str
-    """`PROVIDER/NAME`, or any name with a base URL."""
+    """`PROVIDER/NAME`, any name with a base URL, or both in one: `NAME@URL`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _split(cls, given: Any) -> Any:
+        name = given.get("name") if isinstance(given, dict) else None
+        if not isinstance(name, str) or "@http" not in name:
+            return given
+        name, _, url = name.partition("@http")
+        return {**given, "name": name, "base_url": f"http{url}"}
 
 
 class ModelConfig(ModelChoice):
@@ -295,8 +304,8 @@ class ModelConfig(ModelChoice):
             return name, self
         own = {"usd_per_million_in", "usd_per_million_out", "context_tokens"}
         own |= {"api_key_env"} if chosen.base_url else set()
-        fields = ModelChoice.model_fields
-        given = {n: getattr(chosen, n) for n in fields if n in chosen.model_fields_set or n in own}
+        values = {name: getattr(chosen, name) for name in ModelChoice.model_fields}
+        given = {n: v for n, v in values.items() if n in own or v not in (None, {})}
         return chosen.name, self.model_copy(update=given)
 
 

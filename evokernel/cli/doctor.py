@@ -4,13 +4,14 @@ import json
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated
+from itertools import chain
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.text import Text
 
-from evokernel.cli import memory_place, options
+from evokernel.cli import memory_place, model_options, options
 from evokernel.cli.wording import folded
 from evokernel.config import home, key_names
 
@@ -28,15 +29,26 @@ def doctor(
     ] = None,
     runs_dir: options.RunsDir = options.RUNS,
     memory: options.MemoryPath = None,
+    model: options.Model = None,
+    base_url: options.BaseUrl = None,
+    api_key_env: options.ApiKeyEnv = None,
+    effort: model_options.Effort = None,
+    param: model_options.Param = None,
+    model_config: model_options.ModelFile = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Look at what a run needs: one line each, and what to do where something is missing.
 
     Takes a few seconds, downloads and sends nothing, and shows of keys only their names.
 
+    With --model it asks that model one word instead, which costs some thirty tokens: latency,
+    price, context, and which of the parameters are refused.
+
     Exit code 1: something is missing without which no run works.
 
     Example: evokernel doctor
+
+    Example: evokernel doctor --model qwen3-coder --base-url http://localhost:8000/v1
     """
     from evokernel.doctor import CHECKS, Settings, examine
 
@@ -47,7 +59,13 @@ def doctor(
         memory=memory_place.path(memory),
         keys=key_names(),
     )
-    found = examine(settings, names)
+    places = {"base_url": base_url, "api_key_env": api_key_env, "reasoning_effort": effort}
+    about = {"base-url": base_url, "api-key-env": api_key_env, "effort": effort}
+    asked = model_options.proposer(
+        {"model": model}, places, param, model_config, about, is_checked=False
+    )
+    found = examine(settings, names) if names or not asked else iter(())
+    found = chain(found, _model(asked)) if asked else found
     findings = list(found) if as_json else list(_shown(found))
     stopping = [finding.name for finding in findings if finding.stops_runs]
     if as_json:
@@ -57,6 +75,12 @@ def doctor(
         _conclude(findings, stopping)
     if stopping:
         raise typer.Exit(1)
+
+
+def _model(asked: "dict[str, Any]") -> "Iterator[Finding]":
+    from evokernel.doctor.model import examine_model
+
+    return examine_model(asked["proposer"], asked["model"])
 
 
 def _shown(findings: "Iterable[Finding]") -> "Iterator[Finding]":
@@ -77,8 +101,12 @@ def _shown(findings: "Iterable[Finding]") -> "Iterator[Finding]":
 
 def _conclude(findings: "list[Finding]", stopping: list[str]) -> None:
     print()
-    if stopping:
+    if stopping == ["model"]:
+        print("The model cannot be asked.")
+    elif stopping:
         print(f"No run works before this is repaired: {', '.join(stopping)}.")
+    elif findings[0].name == "model":
+        print("A run can use this model.")
     else:
         print("Nothing is missing that a run needs.")
     for state, said in (("warning", "Works with limits"), ("missing", "Optional and not there")):

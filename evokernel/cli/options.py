@@ -213,7 +213,7 @@ Model = Annotated[
     typer.Option(
         metavar="NAME",
         help="A model writes the candidates: PROVIDER/NAME, such as openai/gpt-5; any name with "
-        "--base-url.  [default: the built-in templates]",
+        "--base-url; replay:FILE gives recorded replies again.  [default: the built-in templates]",
     ),
 ]
 BaseUrl = Annotated[
@@ -243,7 +243,8 @@ Tokens = Annotated[
     typer.Option(min=1, metavar="N", help="Tokens, of prompts and replies, to spend at most."),
 ]
 Timeout = Annotated[
-    float, typer.Option(min=1, metavar="S", help="Seconds that a model's reply may take.")
+    float | None,
+    typer.Option(min=1, metavar="S", help="Seconds that a reply may take.  [default: 600]"),
 ]
 NoTune = Annotated[
     bool, typer.Option("--no-tune", help="Take declared values (`TUNE`) as they stand.")

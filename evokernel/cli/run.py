@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evokernel.cli import campaign, options
+from evokernel.cli import campaign, model_options, options
 from evokernel.cli.faults import complain, paragraph
 from evokernel.cli.runs import found
 from evokernel.errors import ConfigError, EvoKernelError
@@ -45,7 +45,14 @@ def run(
     prompts: options.Prompts = None,
     usd: options.Usd = None,
     tokens: options.Tokens = None,
-    timeout: options.Timeout = 600,
+    timeout: options.Timeout = None,
+    model_draft: model_options.ModelDraft = None,
+    model_refine: model_options.ModelRefine = None,
+    effort: model_options.Effort = None,
+    param: model_options.Param = None,
+    reply_tokens: model_options.ReplyTokens = None,
+    model_config: model_options.ModelFile = None,
+    record: model_options.Record = None,
     memory: options.MemoryOrNone = None,
     policy: options.Policy = None,
     credit: options.Credit = "equal",
@@ -71,6 +78,8 @@ def run(
     Example: evokernel run my_task.py --model openai/gpt-5 --usd 2
 
     Example: evokernel run softmax rms_norm gelu --jobs 2
+
+    Example: evokernel run rms_norm --model replay:rms_norm --attempts 4
     """
     measurement = "quick" if quick else "standard"
     tune = options.tune_budget(no_tune, tune_budget)
@@ -86,12 +95,27 @@ def run(
         "bench": {"threads": threads, "measurement": measurement, "tune": tune},
         "force": force,
         "prompts": prompts and prompts.absolute(),
-        **_proposer(
-            model,
-            {"base_url": base_url, "api_key_env": api_key_env, "timeout_s": timeout},
+        "record": _only_one(record, tasks),
+        **model_options.proposer(
+            {"model": model, "draft": model_draft, "refine": model_refine},
             {
-                **{"usd": usd, "tokens": tokens, "base-url": base_url},
-                **{"api-key-env": api_key_env, "prompts": prompts},
+                "base_url": base_url,
+                "api_key_env": api_key_env,
+                "timeout_s": timeout,
+                "reasoning_effort": effort,
+                "reply_tokens": reply_tokens,
+            },
+            param,
+            model_config,
+            {
+                "usd": usd,
+                "tokens": tokens,
+                "base-url": base_url,
+                "api-key-env": api_key_env,
+                "effort": effort,
+                "reply-tokens": reply_tokens,
+                "record": record,
+                "prompts": prompts,
             },
         ),
     }
@@ -211,22 +235,10 @@ def _task(where: str) -> str:
     return where
 
 
-def _proposer(
-    model: str | None, settings: dict[str, object], about_models: dict[str, object]
-) -> dict[str, Any]:
-    """Who writes the candidates; a model's name, key and address are checked before all else."""
-    if model is None:
-        if alone := [name for name, value in about_models.items() if value is not None]:
-            raise ConfigError(
-                f"`--{alone[0]}` is about a model, and none is named: expected `--model NAME` with "
-                "it, such as `--model openai/gpt-5`"
-            )
-        return {}
-    from evokernel.config import ModelConfig
-    from evokernel.proposers.llm.access import access
-
-    access(model, ModelConfig.model_validate(settings))
-    return {"proposer": model, "model": settings}
+def _only_one(record: Path | None, tasks: list[str]) -> Path | None:
+    if record and len(tasks) > 1:
+        raise ConfigError("`--record` takes the calls of one task; run the others by themselves")
+    return record
 
 
 def _named(options: Mapping[str, object]) -> dict[str, object]:

@@ -69,7 +69,7 @@ def created(task: Task, config: RunConfig | None, brought: Brought) -> "Iterator
     task = task.in_precision(config.precision) if config.precision else task
     _require_room(config)
     say = _Voice()
-    book = CallBook.of(config)
+    book = _book(config, brought)
     # A missing key is told before torch is loaded.
     proposer = brought.proposer or _proposer(config, say, book)
     graph, why_not = brought.graph, ""
@@ -117,7 +117,7 @@ def reopened(
         if is_checkpointed:
             require_checkpoint(record)
         config, task = record.config, record.task()
-        book = CallBook.of(config, is_resumed=True)
+        book = _book(config, brought, is_resumed=True)
         proposer = brought.proposer or _proposer(config, _Voice(record), book)
         judge = stack.enter_context(brought.evaluator or _evaluator(task, config, _Voice(record)))
         memory = brought.memory or _shared_memory(config, stack)
@@ -261,6 +261,12 @@ def _proposer(config: RunConfig, say: Say, book: CallBook) -> Proposer:
         book=book,
         prompts=config.prompts,
     )
+
+
+def _book(config: RunConfig, brought: Brought, *, is_resumed: bool = False) -> CallBook:
+    """Where a model's calls are stored; a proposer that the caller brings may have one."""
+    known = getattr(brought.proposer, "book", None)
+    return known if isinstance(known, CallBook) else CallBook.of(config, is_resumed=is_resumed)
 
 
 def _evaluator(task: Task, config: RunConfig, say: Say) -> Evaluator:

@@ -57,7 +57,8 @@ class ModelProposer:
         settings = settings or ModelConfig()
         self._say = say
         self._budget = budget or Budget()
-        self._services = Services(book, self._budget, settings.concurrency, say, pause)
+        self.book = book or CallBook()
+        self._services = Services(self.book, self._budget, settings.concurrency, say, pause)
         self._models: dict[Stage, Model] = {}
         for stage in Stage:
             wanted, how = settings.of(stage, name)

@@ -14,6 +14,7 @@ from evokernel.attempt import Stage
 from evokernel.bench import Say, silent
 from evokernel.config import Budget, ModelConfig
 from evokernel.errors import PromptTooLong
+from evokernel.proposers import BudgetSpent
 from evokernel.proposers.llm.allowance import Allowance
 from evokernel.proposers.llm.book import Call, CallBook
 from evokernel.proposers.llm.endpoint import Asked, Endpoint
@@ -59,6 +60,7 @@ class Services:
         pause: Pause = time.sleep,
     ) -> None:
         self.book = book or CallBook()
+        self.is_limited = budget is not None and (budget.tokens or budget.usd) is not None
         self.allowance = Allowance(budget or Budget(), self.book.spending)
         self.places = threading.BoundedSemaphore(concurrency)
         self.say = say
@@ -179,6 +181,7 @@ class Calls:
                 return answer, tries
             if remark := self._parameters.amend(answer, sent):
                 self._services.say(f"{self.model} {remark}")
+                self._require_limit(limit)
                 continue
             wait_s = self._wait_s(answer, repeats, deadline)
             if wait_s is None:
@@ -187,6 +190,15 @@ class Calls:
             self._services.say(f"{answer.brief}; asking {self.model} again in {wait_s:.0f} s")
             self._services.pause(wait_s)
             repeats += 1
+
+    def _require_limit(self, limit: int | None) -> None:
+        """A budget cannot be kept without the limit that it puts on a reply."""
+        is_ours = limit is not None and limit != self._settings.reply_tokens
+        if is_ours and not self._parameters.takes_limit and self._services.is_limited:
+            raise BudgetSpent(
+                f"{self.model} takes no limit for its replies, so that what is left of the budget "
+                f"would not be kept: {limit:,} tokens of a reply"
+            )
 
     def _wait_s(self, failed: Failure, repeats: int, deadline: float) -> float | None:
         """How long to wait before the next call; None where there should be none."""

@@ -16,7 +16,7 @@ from evokernel.frozen import Frozen
 from evokernel.proposers import BudgetSpent
 from evokernel.proposers.llm.calls import Calls
 from evokernel.proposers.llm.messages import Message, Reply
-from evokernel.proposers.llm.reply import Reading, read
+from evokernel.proposers.llm.reply import Reading, is_python, read
 
 LARGER = 4
 """By how much the limit of a reply grows that was spent on thinking (ours)."""
@@ -121,28 +121,42 @@ class Conversation:
         """A reply that was not cut off, as far as that can be had."""
         reply = self._ask(messages)
         try:
-            if _is_spent(reply):
-                self._say(f"{self._calls.model} spent its limit on thinking; asking with a larger")
+            if _is_nothing(reply) and self._may_be_longer(reply):
+                self._say(f"{self._calls.model} replied nothing; asking once more")
                 reply = self._ask(messages, self._larger(reply))
-            for _ in range(self._settings.continuations):
-                if not self._is_half(reply):
-                    break
-                self._say(f"{self._calls.model} reached its length limit; asking it to go on")
-                going = Message.user(GO_ON.format(last=_last_line(reply.text)))
-                more = self._ask((*messages, _spoken(reply), going))
-                if not more.text.strip():
-                    break
-                text = joined(reply.text, more.text)
-                reply = more.model_copy(update={"text": text})
+            return self._completed(reply, messages)
         except (BudgetSpent, PromptTooLong):  # what was paid for is kept as it is
-            pass
+            return reply
+
+    def _completed(self, reply: Reply, messages: Sequence[Message]) -> Reply:
+        """With what comes after the place where it was cut off."""
+        parts = 1
+        while self._is_half(reply) and parts <= self._settings.continuations:
+            self._say(f"{self._calls.model} reached its length limit; asking it to go on")
+            going = Message.user(GO_ON.format(last=_last_line(reply.text)))
+            try:
+                more = self._ask((*messages, _spoken(reply), going))
+            except (BudgetSpent, PromptTooLong):
+                break
+            text = joined(reply.text, more.text)
+            reply = more.model_copy(update={"text": text})
+            parts += 1
+        source = self._read(reply).source
+        if parts > 1 and not (source and is_python(source)):
+            return reply.model_copy(update={"finish": "length"})  # still only a part
         return reply
 
     def _is_half(self, reply: Reply) -> bool:
         return bool(reply.is_cut_off and reply.text.strip() and self._read(reply).fault)
 
-    def _larger(self, reply: Reply) -> int:
+    def _may_be_longer(self, reply: Reply) -> bool:
+        """Whether another limit can help; the user's own is kept."""
+        return self._settings.reply_tokens is None or not reply.is_cut_off
+
+    def _larger(self, reply: Reply) -> int | None:
         """A limit beyond the one that thinking used up, as far as the model's own goes."""
+        if not reply.is_cut_off:
+            return None
         larger = max(LEAST_LARGER, LARGER * reply.usage.tokens_out)
         most = self._calls.facts().reply_tokens
         return min(larger, most) if most and most > reply.usage.tokens_out else larger
@@ -157,6 +171,8 @@ class Conversation:
             spent = f" after {reply.usage.tokens_out} tokens" if reply.usage.tokens_out else ""
             thought = ", all of them spent on reasoning" if reply.thought else ""
             reason = f"the reply is empty{spent}{thought}"
+            if reply.is_cut_off and self._settings.reply_tokens:
+                reason += f"; its limit is {self._settings.reply_tokens} (`--reply-tokens`)"
             return Reading(fault=Fault(kind="empty", reason=reason))
         return reading
 
@@ -183,7 +199,7 @@ def _is_closed(text: str) -> bool:
     return len(fences) % 2 == 0
 
 
-def _is_spent(reply: Reply) -> bool:
+def _is_nothing(reply: Reply) -> bool:
     """Whether nothing came but thoughts, up to a limit; or nothing at all."""
     return not reply.text.strip() and not reply.refusal and reply.finish != "content_filter"
 

@@ -38,6 +38,11 @@ class Parameters:
         self.refused: dict[str, str] = {}
         """What the server said, by the parameter that is left out because of it."""
 
+    @property
+    def takes_limit(self) -> bool:
+        """Whether the server has not refused a limit for its replies."""
+        return self._limit not in self.refused
+
     def sent(self, limit: int | None, *, caches: bool) -> dict[str, Any]:
         """By name.
 

@@ -63,6 +63,11 @@ def same(one: str, other: str) -> bool:
     return one == other or (_tree(one) is not None and _tree(one) == _tree(other))
 
 
+def is_python(code: str) -> bool:
+    """Whether it can be parsed."""
+    return _parsed(code) is not None
+
+
 def _candidate(text: str, blocks: tuple[Block, ...], is_cut_off: bool) -> str | None:
     for source in (*_whole(blocks, is_cut_off), *_stretches(text, blocks)):
         return source
