@@ -78,9 +78,10 @@ def doctor(
 
 
 def _model(asked: "dict[str, Any]") -> "Iterator[Finding]":
+    from evokernel.config import ModelConfig
     from evokernel.doctor.model import examine_model
 
-    return examine_model(asked["proposer"], asked["model"])
+    return examine_model(asked["proposer"], ModelConfig.model_validate(asked["model"]))
 
 
 def _shown(findings: "Iterable[Finding]") -> "Iterator[Finding]":

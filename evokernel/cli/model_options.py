@@ -96,7 +96,7 @@ def proposer(
     config = _checked(chosen)
     if is_checked:
         _check_names(name, config)
-    return {"proposer": name, "model": config}
+    return {"proposer": name, "model": config.model_dump(exclude_unset=True, exclude_none=True)}
 
 
 def _require_none(draft: object, refine: object, about_models: dict[str, object]) -> None:
