@@ -60,7 +60,7 @@ def doctor(
         keys=key_names(),
     )
     places = {"base_url": base_url, "api_key_env": api_key_env, "reasoning_effort": effort}
-    about = {"base-url": base_url, "api-key-env": api_key_env, "effort": effort}
+    about: dict[str, object] = {"base-url": base_url, "api-key-env": api_key_env, "effort": effort}
     asked = model_options.proposer(
         {"model": model}, places, param, model_config, about, is_checked=False
     )

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from evokernel.attempt import Usage
 from evokernel.config import ModelConfig
-from evokernel.doctor.finding import Finding, in_one_line
+from evokernel.doctor.finding import Facts, Finding, in_one_line
 from evokernel.errors import ConfigError, ModelError
 from evokernel.proposers.llm.book import CallBook
 from evokernel.proposers.llm.calls import Calls, Services
@@ -54,8 +54,17 @@ def _unreachable(name: str, error: ConfigError | ModelError) -> Finding:
         found=f"{name}: {found}" if name not in found else found,
         advice=advice or "see docs/models.md on names, keys and addresses",
         is_required=True,
-        facts={"model": name, "answers": False, "error": type(error).__name__}
-        | dict.fromkeys(("latency_s", "tokens_in", "tokens_out", "usd", "counts_tokens", "reply")),
+        facts={
+            "model": name,
+            "answers": False,
+            "error": type(error).__name__,
+            "latency_s": None,
+            "tokens_in": None,
+            "tokens_out": None,
+            "usd": None,
+            "counts_tokens": None,
+            "reply": None,
+        },
     )
 
 
@@ -86,7 +95,7 @@ def _answered(name: str, text: str, usage: Usage, seconds: float) -> Finding:
 
 def _price(known: ModelFacts) -> Finding:
     price = known.price
-    facts = {
+    facts: Facts = {
         "is_known": price is not None,
         "usd_per_million_in": price and 1e6 * price.token_in,
         "usd_per_million_out": price and 1e6 * price.token_out,
@@ -101,7 +110,11 @@ def _price(known: ModelFacts) -> Finding:
 
 def _context(known: ModelFacts) -> Finding:
     context, reply = known.context_tokens, known.reply_tokens
-    facts = {"context_tokens": context, "reply_tokens": reply, "takes_tools": known.takes_tools}
+    facts: Facts = {
+        "context_tokens": context,
+        "reply_tokens": reply,
+        "takes_tools": known.takes_tools,
+    }
     if context is None:
         return Finding(
             name="context",
@@ -129,7 +142,7 @@ def _parameters(
     chosen = {"temperature": settings.temperature, "reasoning_effort": settings.reasoning_effort}
     sent = (*(name for name, value in chosen.items() if value is not None), *settings.parameters)
     refused = calls.refused
-    facts = {"sent": (*sent, "max_tokens"), "refused": refused, "also_served": others}
+    facts: Facts = {"sent": (*sent, "max_tokens"), "refused": refused, "also_served": others}
     if refused:
         told = in_one_line(next((line for line in said if "refuses `" in line), ""))
         names = ", ".join(f"`{name}`" for name in refused)
