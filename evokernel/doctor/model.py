@@ -97,8 +97,8 @@ def _price(known: ModelFacts) -> Finding:
     price = known.price
     facts: Facts = {
         "is_known": price is not None,
-        "usd_per_million_in": price and 1e6 * price.token_in,
-        "usd_per_million_out": price and 1e6 * price.token_out,
+        "usd_per_million_in": 1e6 * price.token_in if price else None,
+        "usd_per_million_out": 1e6 * price.token_out if price else None,
     }
     if price is None:
         advice = "keep a budget with `--tokens`, or give its price in a file for `--model-config`"
