@@ -13,14 +13,14 @@ from evokernel.study.ablation import Outcome, ablate, design, memory_at, shops
 from evokernel.study.draws import ratio_of
 from evokernel.study.effects import contrast, curves, effects
 from evokernel.study.fixed import best_fixed, share, worth
-from evokernel.study.recording import Recording, Times, typical
+from evokernel.study.recording import Times, typical
 from evokernel.study.replay import DeclaredProposer, DeclaredTemplate, RecordedEvaluator
 from evokernel.study.searches import SEARCHES
 from evokernel.study.simulation import Course, Workshop
 from evokernel.study.space import plans, size, thinned
 from evokernel.study.starter import starter_bank
 from evokernel.study.tape import Tape
-from tests.study_samples import invented
+from tests.study_samples import invented, with_points
 
 TASKS = ("softmax", "gelu", "rms_norm")
 
@@ -299,7 +299,7 @@ def test_an_ablation_runs_every_arm_on_the_same_tasks(recordings, tmp_path):
 
 def test_tasks_without_headroom_are_left_out_and_named(recordings):
     points = tuple(p for p in recordings[0].points if not p.techniques)
-    flat = Recording(**dict(recordings[0]) | {"points": points})
+    flat = with_points(recordings[0], points)
     plan = design((flat, *recordings[1:]), ("none",), (0,), 4)
     assert plan.tasks == TASKS[1:]
     assert plan.left_out == {"softmax": 1.0}
@@ -397,4 +397,4 @@ def _as_written(made):
         point.model_copy(update={"candidate": template.candidate(point.plan).sha})
         for point in made.points
     )
-    return Recording(**dict(made) | {"points": tuple(points)})
+    return with_points(made, points)
