@@ -248,15 +248,15 @@ def main() -> None:
     lines = [f"memory_scale.py --policy {options.policy} --steps {options.steps}"]
     lines.append(", ".join(f"{name}: {fact}" for name, fact in environment().items()))
     try:
+        many = crowded(folder / "many")
+        lines.append("eight processes: " + json.dumps(many))
+        print(lines[-1])
         for row in sized(folder / "one", options.sizes, options.policy, options.steps):
             lines.append(", ".join(f"{name} {value:.4g}" for name, value in row.items()))
             print(lines[-1], flush=True)
             if row["experiences"] >= 100_000:
                 met = "met" if row["recall_p95_ms"] <= TARGET_MS else "missed"
                 lines.append(f"target p95 <= {TARGET_MS} ms: {met}")
-        many = crowded(folder / "many")
-        lines.append("eight processes: " + json.dumps(many))
-        print(lines[-1])
     finally:
         shutil.rmtree(folder / "many", ignore_errors=True)
         if options.folder is None:
