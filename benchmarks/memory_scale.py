@@ -250,7 +250,7 @@ def main() -> None:
     try:
         many = crowded(folder / "many")
         lines.append("eight processes: " + json.dumps(many))
-        print(lines[-1])
+        print(lines[-1], flush=True)
         for row in sized(folder / "one", options.sizes, options.policy, options.steps):
             lines.append(", ".join(f"{name} {value:.4g}" for name, value in row.items()))
             print(lines[-1], flush=True)
