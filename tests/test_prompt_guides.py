@@ -52,10 +52,19 @@ def test_every_example_is_python_and_says_what_is_forbidden(backend):
         assert part in text
 
 
-def test_the_example_in_cpp_is_right_by_its_own_means(warm_cache):
+@pytest.mark.parametrize(
+    ("backend", "device"),
+    [
+        ("cpp", "cpu"),
+        pytest.param("cuda", "cuda:0", marks=pytest.mark.gpu),
+        pytest.param("triton", "cuda:0", marks=pytest.mark.gpu),
+    ],
+)
+def test_every_example_is_right_by_its_own_means(backend, device, warm_cache):
     config = BenchConfig(measurement="quick", baselines=("eager",), cache=warm_cache, quiet_s=0)
-    with LocalEvaluator(Task.from_source(TASK, "scaled-relu"), config, "cpp") as judge:
-        evaluation = judge.verify(Candidate(source=example("cpp"), backend="cpp"))
+    task = Task.from_source(TASK, "scaled-relu", device=device)
+    with LocalEvaluator(task, config, backend) as judge:
+        evaluation = judge.verify(Candidate(source=example(backend), backend=backend))
     assert (evaluation.status, evaluation.reason) == (Status.PASSED, "")
 
 
