@@ -11,6 +11,7 @@ from evokernel.errors import (
     StoreError,
     TaskError,
     UsageError,
+    WorkerError,
 )
 from evokernel.frozen import Frozen
 
@@ -93,6 +94,11 @@ def _advice(error: EvoKernelError) -> str:
         return (
             "The memory needs a person's hand; without one, `evokernel serve mcp --memory none` "
             "judges as ever."
+        )
+    if isinstance(error, WorkerError):
+        return (
+            "Nothing was counted. Send the same candidate again once nothing else keeps the "
+            "machine busy; `quick` needs less calm. The tool `doctor` knows more."
         )
     if isinstance(error, UsageError):
         return "The set-up has to change first; the tool `doctor` says what is missing."

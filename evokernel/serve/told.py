@@ -125,8 +125,8 @@ class Evaluated(Told):
     attempt: int
     """Number of this attempt in it."""
     outcome: Outcome
-    """`fast`, `slow` (right, but not faster than eager), `wrong`, `compile failed`, `against the
-    contract`, or `not judged`: the machine spoiled it."""
+    """`fast`, `slow` (right, but not faster than eager), `wrong`, `compile failed` or `against the
+    contract`. What the machine spoiled is no answer but an error."""
     status: Status
     reason: str
     """Why it did not pass; empty when it did."""
