@@ -10,6 +10,7 @@ from evokernel.cli import options
 from evokernel.cli.groups import group
 from evokernel.cli.runs import found
 from evokernel.cli.wording import counted
+from evokernel.training.rewards import NAMES
 
 if TYPE_CHECKING:
     from evokernel.training.turns import Turn
@@ -19,14 +20,13 @@ app = group(
     "evokernel env export runs/20260131-180000-softmax-1a2b --to turns.parquet",
 )
 
-REWARDS = ("evokernel", "kevin", "milestone", "sigmoid", "cuda-l1", "dr-kernel")
 FORMS = ("sum", "max")
 
 RewardName = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        callback=options.one_of("--reward", REWARDS),
+        callback=options.one_of("--reward", NAMES),
         help="evokernel, kevin, milestone, sigmoid, cuda-l1 or dr-kernel.",
     ),
 ]

@@ -5,19 +5,16 @@ Right and fast are mixed only where a name asks for it: `Turn` carries the facts
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from evokernel.attempt import Attempt, Stage
 from evokernel.errors import ConfigError
 from evokernel.evaluation import Evaluation
 from evokernel.task.constants import nearest
 
-MARGIN = 1.05
-"""How much faster counts for a milestone (CUDA Agent)."""
-KEVIN_CORRECT = 0.3
-"""What being right is worth beside the speedup (Kevin)."""
-SIGMOID_SHIFT = 1.8
-"""delta of Makora's sample value."""
+if TYPE_CHECKING:
+    from evokernel.memory.values import Rewarded
+
 SPEED_CAP = 3.0
 """Speedup beyond which Dr. Kernel pays nothing more."""
 
@@ -63,62 +60,43 @@ def speedup(evaluation: Evaluation, against: str) -> float | None:
     return found.ratio.value if found and math.isfinite(found.ratio.value) else None
 
 
-def evokernel(given: Facts) -> float | None:
+def by_rule(name: str) -> Reward:
+    """One of the rewards that memory learns from, applied to a verdict alone, not standardised.
+
+    Formulas and sources: `evokernel.memory.reward_rules`.
+    """
+    from evokernel.memory.reward_rules import rule_of
+
+    rule = rule_of(name)
+    return lambda given: rule.of(_event(given))
+
+
+def _event(given: Facts) -> "Rewarded":
+    """What a step with this verdict would have earned."""
+    from evokernel.memory.rewards import Reward as Earned
+    from evokernel.memory.values import Rewarded
+
+    speedups = {"eager": given.eager, "compile": given.compile}
+    earned = Earned(
+        value=paper(given),
+        feasible=given.is_right,
+        latency_ms=given.median_ms,
+        best_ms=given.best_ms,
+        speedups={name: ratio for name, ratio in speedups.items() if ratio is not None},
+    )
+    return Rewarded(seq=0, step="", stage=given.stage, value=earned.value, shown=(), reward=earned)
+
+
+def paper(given: Facts) -> float:
     """Draft: +1 right, -1 not. Refine: -1 not right, else tanh(ln b - ln l).
 
-    b is the best time of the run before, l its own; not standardised here. Source: EvoKernel (arXiv
-    2603.10846), rewards r1 and r2.
+    b is the best time of the run before, l its own. Source: EvoKernel (arXiv 2603.10846).
     """
     if not given.is_right:
         return -1.0
     if given.stage is Stage.DRAFT or not given.best_ms or not given.median_ms:
         return 1.0
     return math.tanh(math.log(given.best_ms / given.median_ms))
-
-
-def kevin(given: Facts) -> float | None:
-    """S = 0.3 C + C s: 0 wrong, else 0.3 plus the speedup over eager.
-
-    Source: Kevin (arXiv 2507.11948). Paying for a build or a call that ends makes a model fit that.
-    """
-    if not given.is_right:
-        return 0.0
-    return None if given.eager is None else KEVIN_CORRECT + given.eager
-
-
-def milestone(given: Facts) -> float | None:
-    """-1 wrong, 1 right, 2 over 5 % faster than eager, 3 over 5 % faster than eager and compile.
-
-    Source: CUDA Agent (arXiv 2602.24286), in place of the raw speedup. Where torch.compile was not
-    timed there are at most 2 (ours).
-    """
-    if not given.is_right:
-        return -1.0
-    if given.eager is None:
-        return None
-    beats_eager = given.eager > MARGIN
-    return 1.0 + beats_eager + (beats_eager and (given.compile or 0.0) > MARGIN)
-
-
-def sigmoid(given: Facts) -> float | None:
-    """V = 1 / (1 + exp(-(r - 1.8))), r = 1 + max(0, s) where right, else 0.
-
-    s is the speedup over torch.compile, so that parity is 0.55 and more speed saturates. Source:
-    Makora (arXiv 2602.11000). Where torch.compile was not timed s is over eager (ours).
-    """
-    s = given.compile if given.compile is not None else given.eager
-    if given.is_right and s is None:
-        return None
-    r = 1.0 + max(0.0, s or 0.0) if given.is_right else 0.0
-    return 1 / (1 + math.exp(SIGMOID_SHIFT - r))
-
-
-def cuda_l1(given: Facts) -> float | None:
-    """The speedup over eager, r = T_ref / T_k; 0 where wrong.
-
-    Source: CUDA-L1 (arXiv 2507.14111); `returns.smoothed` clips it over its group.
-    """
-    return given.eager if given.is_right else 0.0
 
 
 def dr_kernel(given: Facts) -> float | None:
@@ -133,15 +111,8 @@ def dr_kernel(given: Facts) -> float | None:
     return 1.0 + min(given.eager, SPEED_CAP) + (given.coverage or 0.0)
 
 
-REWARDS: dict[str, Reward] = {
-    "evokernel": evokernel,
-    "kevin": kevin,
-    "milestone": milestone,
-    "sigmoid": sigmoid,
-    "cuda-l1": cuda_l1,
-    "dr-kernel": dr_kernel,
-}
-"""By name."""
+NAMES = ("evokernel", "kevin", "milestone", "sigmoid", "cuda-l1", "dr-kernel")
+"""Of every reward."""
 
 
 def reward_of(name: str) -> Reward:
@@ -150,9 +121,9 @@ def reward_of(name: str) -> Reward:
     Raises:
         ConfigError: there is none.
     """
-    if name not in REWARDS:
+    if name not in NAMES:
         raise ConfigError(
             f"there is no reward `{name}`; expected one of "
-            f"{', '.join(f'`{known}`' for known in REWARDS)}.{nearest(name, REWARDS)}"
+            f"{', '.join(f'`{known}`' for known in NAMES)}.{nearest(name, NAMES)}"
         )
-    return REWARDS[name]
+    return dr_kernel if name == "dr-kernel" else by_rule(name)

@@ -199,8 +199,8 @@ def _of_trajectory(
             "gamma": settings.discount,
             "group": scene.group(turn if settings.group == "turn" else None),
             **{
-                f"reward_{name.replace('-', '_')}": rule(facts[attempt.number])
-                for name, rule in rewards.REWARDS.items()
+                f"reward_{name.replace('-', '_')}": rewards.reward_of(name)(facts[attempt.number])
+                for name in rewards.NAMES
             },
         }
         rows.append(Turn.model_validate({**scene.told(attempt), **about}))
