@@ -188,7 +188,7 @@ async def begun(client: Client, group: TaskGroup, **arguments: Any) -> anyio.Can
 
     async def evaluate() -> None:
         # A client whose server is killed meanwhile says so; what is tested lies on the other side.
-        with scope, contextlib.suppress(MCPError):
+        with scope, contextlib.suppress(MCPError, anyio.BrokenResourceError):
             await client.call_tool(
                 "evaluate", {"source": SLEEPER, **arguments}, progress_callback=hear
             )
