@@ -94,19 +94,25 @@ def show(found: "Table") -> None:
     share = "" if found.share_right is None else f" ({found.share_right:.0%})"
     print(f"\n{found.title}: {found.right} of {found.tasks} tasks have a right kernel{share}")
     for name, against in found.against.items():
-        print(f"  against {BASELINES[name]:14} {_summary(against, found.tasks)}")
+        lines = _summary(against, found)
+        for label, line in zip((f"against {BASELINES[name]}", ""), lines, strict=False):
+            print(f"  {label:22}{line}")
     where = "; ".join(found.devices) or "no device"
-    print(f"  on {where}; {duration(found.seconds)} min; folder {found.path}")
+    print(f"  on {where}; {duration(found.seconds)}; folder {found.path}")
     print("  fast_p: share of all tasks with a right kernel more than p times as fast")
 
 
-def _summary(against: "Against", tasks: int) -> str:
+def _summary(against: "Against", found: "Table") -> tuple[str, ...]:
     if not against.measured:
-        return "not measured"
+        return ("not measured",)
+    from evokernel.wording import counted
+
     fast = ", ".join(f"fast_{line} {share:.0%}" for line, share in against.fast.items())
     means = f"geometric mean {against.geometric_mean:.2f}x, median {against.median:.2f}x"
-    right = f"of {against.measured} right kernels"
-    return f"{fast}; {means} {right}; measurably faster {against.faster} of {tasks}"
+    missing = found.right - against.measured
+    untimed = f"; {missing} without a time of it count as not faster" if missing else ""
+    right = f"of {counted(against.measured, 'right kernel')}{untimed}"
+    return f"{fast}; measurably faster {against.faster} of {found.tasks}", f"{means} {right}"
 
 
 def _rows(found: "Table") -> Any:
