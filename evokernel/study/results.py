@@ -83,7 +83,7 @@ def results(
 
 def write(found: Results, path: Path) -> None:
     """Write the results as JSON."""
-    path.write_text(found.model_dump_json(indent=1) + "\n", encoding="utf-8")
+    path.write_text(found.model_dump_json() + "\n", encoding="utf-8")
 
 
 def read(path: Path) -> Results:

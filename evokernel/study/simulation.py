@@ -53,6 +53,15 @@ class Course(Frozen):
         return sum(held[:budget]) / budget
 
 
+def _seed_of(seed: int, task: str) -> int:
+    """A seed of its own for each run.
+
+    Choices depend on the seed and the step's number: with one seed for a whole stream, the first
+    step of every task would draw the same lot.
+    """
+    return random.Random(f"{seed}/{task}").randrange(1 << 31)
+
+
 class Workshop:
     """What all simulated runs on some recordings share: parsed tasks, graphs and templates.
 
@@ -83,7 +92,7 @@ class Workshop:
             name: The task.
             memory: What is known before, and learns.
             config: Policy and constants.
-            seed: Of the run; the draws of times depend on it, too.
+            seed: Of the stream; with the task it fixes the run's seed and the draws of times.
             budget: Attempts.
             label: Makes the run's id unique within the memory.
             first: Choices of the first draft; None leaves it to memory and templates.
@@ -93,7 +102,7 @@ class Workshop:
             task=name,
             backend=recording.subject.backend,
             budget=Budget(attempts=budget),
-            search=SearchConfig(seed=seed),
+            search=SearchConfig(seed=_seed_of(seed, name)),
             memory=config,
         )
         header = Header(id=f"{label}-{name}", created="", harness=__version__, config=run)
