@@ -103,6 +103,18 @@ class Fault(Frozen):
     """One sentence in words, for the record and for whoever replies next."""
 
 
+class ToolUse(Frozen):
+    """One tool that an author had used while it wrote."""
+
+    tool: str
+    outcome: str
+    """In a few words."""
+    seconds: float = 0.0
+    """Wall seconds."""
+    is_error: bool = False
+    """It was called wrongly; what is wrong with a candidate is none."""
+
+
 class Proposal(Frozen):
     """What a proposer hands over: a candidate and what it says about it."""
 
@@ -136,6 +148,8 @@ class Proposal(Frozen):
     remark: str = ""
     """What was odd about a reply that can be judged, for whoever replies next."""
     usage: Usage = Usage()
+    tools: tuple[ToolUse, ...] = ()
+    """What its author had done for it before, in order."""
     tuning: Tuning | None = None
     """How the harness chose the values in the candidate; None where it declared nothing to tune."""
 

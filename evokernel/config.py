@@ -309,6 +309,21 @@ class ModelConfig(ModelChoice):
         return chosen.name, self.model_copy(update=given)
 
 
+class AgentConfig(Frozen):
+    """How a model works with tools within a step. The limits are ours."""
+
+    replies: int = Field(default=10, ge=2)
+    """Replies of one step; with the last one it has to hand in."""
+    calls: int = Field(default=16, ge=1)
+    """Tool calls of one step."""
+    tokens: int = Field(default=200_000, ge=1)
+    """Tokens of one step, prompts and replies together, after which it has to hand in."""
+    or_plain: bool = False
+    """A model that cannot call tools writes without them, instead of ending the run."""
+    skills: Path | None = None
+    """Folder with further skills; those of the same name take the place of ours."""
+
+
 class RunConfig(Frozen):
     """One optimisation of one task, fully resolved."""
 
@@ -321,6 +336,8 @@ class RunConfig(Frozen):
     """`templates`, `external`, or a model as `PROVIDER/NAME` (any name with `model.base_url`), or
     `replay:FILE`."""
     model: ModelConfig = ModelConfig()
+    agent: AgentConfig | None = None
+    """With it a model works with tools in each step; None asks for the candidate at once."""
     record: Path | None = None
     """File that receives every call of a model, for `replay:FILE` to give the replies again."""
     prompts: Path | None = None

@@ -21,6 +21,7 @@ EvoKernelError                 exit code 1
     ├── PromptTooLong          the prompt does not fit, shortened as far as it goes
     ├── ContentRefused         a filter refuses the prompt
     ├── ParameterRefused       its server refuses a parameter that cannot be left out
+    ├── ToolsRefused           the model, or its server, takes no tools
     ├── RecordingEnded         a recording has no further reply
     ├── Unreachable            nobody answers at its address, or only with faults of the server
     └── ReplyTimeout           no reply within the time limit
@@ -115,6 +116,10 @@ class ContentRefused(ModelError):
 
 class ParameterRefused(ModelError):
     """The model's server refuses a parameter of the call."""
+
+
+class ToolsRefused(ModelError):
+    """The model cannot call tools, or its server does not take any."""
 
 
 class RecordingEnded(ModelError):

@@ -6,6 +6,7 @@ from evokernel.attempt import Attempt, Backend, Candidate, Proposal, Stage, Usag
 from evokernel.bench import HARNESS
 from evokernel.evaluation import Evaluation, Status
 from evokernel.graphs import claims, learning
+from evokernel.graphs.aids import StepAids
 from evokernel.graphs.selection import Plan
 from evokernel.graphs.state import Services
 from evokernel.memory.environment import Environment
@@ -14,6 +15,7 @@ from evokernel.memory.harvest import harvest
 from evokernel.memory.retrieval import Query
 from evokernel.program.description import further_shapes
 from evokernel.proposers import Exhausted, Request
+from evokernel.proposers.aids import Aided
 
 
 def informed(services: Services, plan: Plan) -> Plan:
@@ -87,12 +89,12 @@ def _asked(services: Services, plan: Plan) -> Proposal:
     began = record.elapsed()
     parents = plan.parents
     try:
-        proposal = _answer(services, _request(services, plan, parents))
+        proposal = _answer(services, plan, parents)
     except Exhausted:
         if len(parents) < 2:
             raise
         parents = parents[:1]
-        proposal = _answer(services, _request(services, plan, parents))
+        proposal = _answer(services, plan, parents)
     usage = proposal.usage
     if not usage.seconds:
         usage = Usage(**{**usage.model_dump(), "seconds": round(record.elapsed() - began, 4)})
@@ -100,9 +102,12 @@ def _asked(services: Services, plan: Plan) -> Proposal:
     return proposal.model_copy(update={"stage": plan.stage, "parents": parents, "usage": usage})
 
 
-def _answer(services: Services, request: Request) -> Proposal:
+def _answer(services: Services, plan: Plan, parents: tuple[str, ...]) -> Proposal:
+    request, author = _request(services, plan, parents), services.proposer
     with services.stop.waiting():
-        return services.proposer.propose(request)
+        if isinstance(author, Aided):
+            return author.propose_aided(request, StepAids(services, plan))
+        return author.propose(request)
 
 
 def _request(services: Services, plan: Plan, parents: tuple[str, ...]) -> Request:

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 ROWS = (
-    ("confinement", "errors", "frozen", "nested", "tasks"),
+    ("confinement", "errors", "frozen", "nested", "skills", "tasks"),
     ("answers", "config", "task", "program", "opgraph", "evaluation", "profile", "attempt")
     + ("tuning", "wording"),
     ("compilers", "memory", "record", "zoo"),

@@ -14,6 +14,8 @@ from evokernel.memory.store import Memory
 from evokernel.optimize import RunResult, RunStopped, optimize, resume
 from evokernel.proposers import Request
 from evokernel.record import RunRecord
+from evokernel.report.page import page
+from evokernel.report.story import Story
 from evokernel.testing import (
     CallLog,
     FakeEvaluator,
@@ -146,6 +148,14 @@ def test_events_name_trajectory_and_niche(tmp_path, memory):
     result, _ = run(config(tmp_path, attempts=2, width=2), memory, script)
     told = [e for e in RunRecord.open(result.path).events() if e["kind"] == "attempt"]
     assert [(e["trajectory"], e["niche"]) for e in told] == [(0, "row-caching"), (1, "plain")]
+
+
+def test_report_names_trajectories_and_niches(tmp_path, memory):
+    script = series(fake_kernel(5.0, techniques=("row-caching",)), fake_kernel(4.0))
+    result, _ = run(config(tmp_path, attempts=2, width=2), memory, script)
+    told = page(Story(RunRecord.open(result.path)), ())
+    assert "| 1 | 2 | 1 | attempt 2, 4.000 ms |" in told
+    assert "| row-caching | 1 | attempt 1, 5.000 ms |" in told
 
 
 # -- the shape -------------------------------------------------------------------------------------

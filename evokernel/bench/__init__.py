@@ -1,7 +1,7 @@
 """Owns the contract of the trusted measurement: `Evaluator`, and the records it answers with."""
 
 from collections.abc import Callable
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, runtime_checkable
 
 from evokernel import __version__
 from evokernel.attempt import Candidate
@@ -124,3 +124,11 @@ class Evaluator(Protocol):
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *exc: object) -> None: ...
+
+
+@runtime_checkable
+class HasQuick(Protocol):
+    """An evaluator that can also judge roughly, for tries that are no attempts."""
+
+    def quick(self) -> Evaluator:
+        """The same for the quick profile, against eager alone; it lives as long as this one."""

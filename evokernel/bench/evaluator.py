@@ -82,6 +82,7 @@ class LocalEvaluator:
         self._opponents: Opponents | None = None
         self._waiting: dict[str, tuple[Worker, Loaded, float]] = {}
         self._lookout: Lookout | None = None
+        self._quick: LocalEvaluator | None = None
 
     def baselines(self) -> tuple[Baseline, ...]:
         """Prepare and time the baselines once; later calls answer from memory."""
@@ -95,6 +96,18 @@ class LocalEvaluator:
         session = self._ready()[0]
         known = KnownTries(self.config, session.contract, self._facts())
         return tuning.search(session, space, candidate.backend, known, heard)
+
+    def quick(self) -> LocalEvaluator:
+        """The same for the quick profile, in this one's session: tries cost about a second each."""
+        if self._quick is None:
+            config = self.config.model_copy(
+                update={"measurement": "quick", "baselines": ("eager",)}
+            )
+            quick = LocalEvaluator(self.task, config, self.backend, self._say)
+            quick._session = self._ready()[0].quick(config)
+            quick._opponents = Opponents(quick._session)
+            self._quick = quick
+        return self._quick
 
     def expect(self, candidates: Sequence[Candidate]) -> None:
         """Say which candidates come next, so that their kernels can be built meanwhile.
@@ -201,13 +214,19 @@ class LocalEvaluator:
 
     def __exit__(self, *exc: object) -> None:
         """End every process."""
+        if self._quick is not None:
+            self._quick._leave()
+        self._leave()
+        if self._session is not None:
+            self._session.close()
+        self._session = self._opponents = self._quick = None
+
+    def _leave(self) -> None:
+        """End what is this evaluator's own; the session may be another's."""
         self._discard()
         if self._lookout is not None:
             self._lookout.close()
         self._lookout = None
-        if self._session is not None:
-            self._session.close()
-        self._session = self._opponents = None
 
     def _ready(self) -> tuple[Session, Opponents]:
         """The session, begun at the first need."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import random
 import secrets
@@ -303,6 +304,13 @@ class Session:
     def fork_reference(self, role: Literal["eager", "compile"]) -> tuple[Worker, Loaded]:
         """A fresh trusted worker with the reference loaded."""
         return self._loaded(self._spec(role, self.task.source, "Model"))
+
+    def quick(self, config: BenchConfig) -> Session:
+        """The same processes, truth and device, judged with less; closed with this session."""
+        other = copy.copy(self)
+        other.config = config
+        other.cases = self.telling_cases
+        return other
 
     def stage(self) -> Stage | GpuStage:
         """What empties caches for timed calls; begun at the first need."""

@@ -158,6 +158,9 @@ class Board:
     def _skipped(self, event: Event) -> None:
         self.phase = "choosing another step"
 
+    def _tool(self, event: Event) -> None:
+        self.phase = f"writing a kernel, with tools: {event['tool']}"
+
     def _proposed(self, event: Event) -> None:
         change = change_of(event["changed"], event["techniques"], event["rationale"])
         self._update(change=change)

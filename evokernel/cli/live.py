@@ -88,6 +88,9 @@ class LiveView:
     def _skipped(self, event: Event) -> list[RenderableType]:
         return [_remark(event["number"], f"nothing new for: {event['why']}", "dim")]
 
+    def _tool(self, event: Event) -> list[RenderableType]:
+        return [_remark(event["number"], f"{event['tool']}: {event['outcome']}", "dim")]
+
     def _tuned(self, event: Event) -> list[RenderableType]:
         return [_remark(event["number"], f"tuned: {event['text']}", "dim")]
 

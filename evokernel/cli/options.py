@@ -216,6 +216,22 @@ Model = Annotated[
         "--base-url; replay:FILE gives recorded replies again.  [default: the built-in templates]",
     ),
 ]
+Agentic = Annotated[
+    bool,
+    typer.Option(
+        "--agentic",
+        help="Let the model compile, evaluate and profile what it writes, and look into the "
+        "memory, before it hands in.",
+    ),
+]
+OrPlain = Annotated[
+    bool,
+    typer.Option("--or-plain", help="With --agentic: a model without tools writes without them."),
+]
+Skills = Annotated[
+    Path | None,
+    typer.Option(metavar="DIR", help="With --agentic: a folder of further skills (.md files)."),
+]
 BaseUrl = Annotated[
     str | None,
     typer.Option(metavar="URL", help="Address of a model server, e.g. http://localhost:8000/v1."),

@@ -121,6 +121,9 @@ class PlainView:
         row = self._board.row
         return (f"attempt {row.number} {row.stage}: {row.change}",) if row else ()
 
+    def _tool(self, event: Event) -> tuple[str, ...]:
+        return (f"attempt {event['number']} {event['tool']}: {event['outcome']}",)
+
     def _tuned(self, event: Event) -> tuple[str, ...]:
         return (f"attempt {event['number']} tuned: {event['text']}",)
 

@@ -40,6 +40,9 @@ def run(
     seed: options.Seed = 0,
     start: options.Start = None,
     model: options.Model = None,
+    agentic: options.Agentic = False,
+    or_plain: options.OrPlain = False,
+    skills: options.Skills = None,
     base_url: options.BaseUrl = None,
     api_key_env: options.ApiKeyEnv = None,
     prompts: options.Prompts = None,
@@ -96,6 +99,7 @@ def run(
         "force": force,
         "prompts": prompts and prompts.absolute(),
         "record": _only_one(record, tasks),
+        **_agent(model, agentic, {"or_plain": or_plain, "skills": skills and skills.absolute()}),
         **model_options.proposer(
             {"model": model, "draft": model_draft, "refine": model_refine},
             {
@@ -244,6 +248,22 @@ def _only_one(record: Path | None, tasks: list[str]) -> Path | None:
 def _named(options: Mapping[str, object]) -> dict[str, object]:
     """The options that were given; the others are for the configuration to settle."""
     return {name: value for name, value in options.items() if value is not None}
+
+
+def _agent(model: str | None, agentic: bool, given: dict[str, Any]) -> dict[str, Any]:
+    """Whether the model works with tools; its skills are read before anything else begins."""
+    wanted = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
+    if agentic and model is None:
+        raise ConfigError("`--agentic` is about a model: expected `--model NAME` with it")
+    if not agentic and wanted:
+        raise ConfigError(f"`{wanted[0]}` is about `--agentic`: expected that with it")
+    if not agentic:
+        return {}
+    from evokernel.config import AgentConfig
+    from evokernel.proposers.llm.skills import Skills
+
+    Skills.load(AgentConfig.model_validate(given), "cpp")
+    return {"agent": given}
 
 
 def _memory(memory: str | None, policy: str | None) -> dict[str, Any]:

@@ -251,6 +251,18 @@ def _proposer(config: RunConfig, say: Say, book: CallBook) -> Proposer:
             "the candidates of this run come from its caller: begin one with `evokernel.open`, go "
             "on with `evokernel.reopen`, from Python (docs/python.md)"
         )
+    if config.agent:
+        from evokernel.proposers.llm.agentic import AgenticProposer
+
+        return AgenticProposer(
+            config.proposer,
+            config.model,
+            config.agent,
+            say=say,
+            budget=config.budget,
+            book=book,
+            prompts=config.prompts,
+        )
     from evokernel.proposers.llm import ModelProposer
 
     return ModelProposer(

@@ -7,6 +7,7 @@ from evokernel.answers import BASELINES, answers, memory_in_words
 from evokernel.config import NO_MODEL
 from evokernel.evaluation import Interval, Timing
 from evokernel.record.spending import spending
+from evokernel.report.population import tables
 from evokernel.report.story import Row, Story
 from evokernel.report.weak import weaknesses
 from evokernel.wording import call_time, counted, duration, milliseconds, times, with_interval
@@ -31,6 +32,7 @@ def page(story: Story, plots: tuple[str, ...]) -> str:
         *_history(story),
         *([f"![Which attempt was made from which]({lineage})"] if lineage else []),
         *_attempts(story),
+        *_population(story),
         *_memory(story),
         *_failures(story),
         "## Where the numbers are weak",
@@ -41,6 +43,12 @@ def page(story: Story, plots: tuple[str, ...]) -> str:
         _facts(story),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _population(story: Story) -> Iterator[str]:
+    for title, head, rows in tables(story):
+        yield f"## {title}"
+        yield _table(head, rows)
 
 
 def _headline(story: Story) -> str:
@@ -237,10 +245,13 @@ def _commands(story: Story) -> str:
     search = config.search
     again += [f"--width {search.width}", f"--seed {search.seed}"]
     again += [f"--depth {search.depth}"] if search.depth else []
+    again += [f"--patience {search.patience}"] if search.patience else []
+    again += [f"--roofline {search.roofline:g}"] if search.roofline else []
     again += [f"--start {start}" for start in search.start]
     again += [f"--policy {config.memory.policy}"] if config.memory.path else ["--memory none"]
     again += [f"--threads {config.bench.threads}"] if config.bench.threads else []
     again += [f"--model {config.proposer}"] if config.proposer not in NO_MODEL else []
+    again += ["--agentic"] if config.agent else []
     again += ["--force"] if config.force else []
     again += ["--quick"] if config.bench.measurement == "quick" else []
     lines = [

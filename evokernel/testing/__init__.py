@@ -182,6 +182,10 @@ class FakeEvaluator:
         self.log.add("verify", candidate.sha)
         return fake_evaluation(candidate, self._task)
 
+    def quick(self) -> Self:
+        """The same: nothing is measured anyway."""
+        return self
+
     def profile(self, candidate: Candidate, evaluation: Evaluation) -> Evaluation:
         """Add the profile that the candidate asks for."""
         self._begin("profile")

@@ -106,7 +106,7 @@ class ModelProposer:
         model = self._models[request.stage]
         before = [parent.proposal.candidate.source for parent in request.parents]
         refused: PromptTooLong | None = None
-        for prompt in _prompts(request, self._texts):
+        for prompt in prompts_for(request, self._texts):
             talk = Conversation(
                 model.calls, model.settings, request.step, request.stage, before, self._say
             )
@@ -119,8 +119,8 @@ class ModelProposer:
         raise refused or AssertionError("there is always a prompt")
 
 
-def _prompts(request: Request, texts: Texts) -> Iterator[Prompt]:
-    """The prompt, and shorter ones."""
+def prompts_for(request: Request, texts: Texts) -> Iterator[Prompt]:
+    """The prompt of a step, and shorter ones for a model that it does not fit."""
     composition = compose(request, _suitable(request), texts)
     prompt = composition.fit()
     yield prompt
