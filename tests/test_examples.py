@@ -23,7 +23,7 @@ def ran(folder: Path, *arguments: str) -> str:
         cwd=folder,
         capture_output=True,
         text=True,
-        timeout=280,
+        timeout=580,
         check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
@@ -32,6 +32,7 @@ def ran(folder: Path, *arguments: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize(
     ("page", "words"),
     [
