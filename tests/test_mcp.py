@@ -18,6 +18,7 @@ from evokernel.memory.experience import ExperienceStatus
 from evokernel.memory.store import Memory
 from evokernel.record import RunRecord
 from evokernel.serve.resources import matched
+from evokernel.serve.running import stop
 
 pytest.importorskip("mcp")
 from mcp import Client, StdioServerParameters
@@ -274,12 +275,16 @@ def story(tmp_path_factory: pytest.TempPathFactory, warm_cache: Path) -> Story:
     home.mkdir()
     (home / "cache").symlink_to(warm_cache)
     story = Story(Place(folder, home))
-    talk(story.place, story.write_kernels, story.start_a_run)
     try:
-        talk(story.place, story.come_back)
-    except BaseExceptionGroup:  # what a client says whose server was killed is its own affair
-        if "orphaned" not in story.left:
-            raise
+        talk(story.place, story.write_kernels, story.start_a_run)
+        try:
+            talk(story.place, story.come_back)
+        except BaseExceptionGroup:  # what a client says whose server was killed is its own affair
+            if "orphaned" not in story.left:
+                raise
+    finally:  # nothing goes on where the story broke off
+        for file in (folder / "runs").glob("*/run.json"):
+            stop(RunRecord.open(file.parent), 60)
     return story
 
 

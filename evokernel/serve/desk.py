@@ -84,8 +84,10 @@ def _end_with_input(lines: "queue.SimpleQueue[str]") -> None:
     def read() -> None:
         for line in sys.stdin:
             lines.put(line)
-        os.kill(os.getpid(), signal.SIGTERM)
+        lines.put("")  # should a library swallow the interrupt, this call is the last one
+        signal.pthread_kill(main_thread, signal.SIGTERM)
 
+    main_thread = threading.get_ident()
     signal.signal(signal.SIGTERM, interrupt)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the server, which hangs up
     threading.Thread(target=read, daemon=True).start()
@@ -106,7 +108,9 @@ def _serve(lines: "queue.SimpleQueue[str]", answers: TextIO) -> None:
     with run:
         desk = Desk(run)
         while True:
-            call = Call.model_validate_json(lines.get())
+            if not (line := lines.get()):
+                return
+            call = Call.model_validate_json(line)
             _answered(partial(desk.carry_out, call), answer, dict)
 
 
