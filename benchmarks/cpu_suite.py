@@ -20,7 +20,7 @@ from pathlib import Path
 from suite_rows import CONTRACTIONS, Row, geometric_mean, measured
 
 from evokernel.config import Budget, MemoryConfig, RunConfig, SearchConfig
-from evokernel.optimize import environment
+from evokernel.optimize.environment import environment
 from evokernel.task import Task
 
 

@@ -34,7 +34,7 @@ from evokernel.bench.evaluator import LocalEvaluator
 from evokernel.bench.gpu import choice
 from evokernel.config import BenchConfig
 from evokernel.opgraph import capture
-from evokernel.optimize import environment
+from evokernel.optimize.environment import environment
 from evokernel.proposers.templates.template import Template
 from evokernel.task import Task
 

@@ -31,7 +31,7 @@ from evokernel.compilers.choice import EveryCompiler
 from evokernel.config import Budget, MemoryConfig, RunConfig, SearchConfig
 from evokernel.errors import EvoKernelError
 from evokernel.evaluation import Timing
-from evokernel.optimize import environment
+from evokernel.optimize.environment import environment
 from evokernel.task import Precision, Task
 
 LARGE = 256_000_000
