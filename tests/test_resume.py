@@ -160,7 +160,8 @@ def assert_whole(place: Place, repeated: Counter) -> None:
         assert sum(stage.rewards for stage in memory.stats().stages) == ATTEMPTS
         kinds = Counter(entry.experience.kind for entry in memory.list())
         assert kinds == {"kernel": 3, "edit": 2, "lesson": 1}
-        assert {entry.status.value for entry in memory.list()} == {"active"}
+        # A kernel that is much like another one gives way to it when the memory is closed.
+        assert {entry.status.value for entry in memory.list()} <= {"active", "retired"}
         assert len(memory.start_points(record.id)) == 3
 
 
