@@ -5,7 +5,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 ARGS ?= softmax
-PYTEST_ARGS ?= -n 2 --dist loadfile --no-loadscope-reorder
+PYTEST_ARGS ?= -n 2 --dist loadfile
 
 IN_VENV := $(VENV)/bin/python
 STAMP := $(VENV)/installed

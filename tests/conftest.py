@@ -24,7 +24,8 @@ QUIET = {
 }
 
 LONGEST = (
-    *("command_line_runs", "cli_run", "processes", "evaluate", "profile", "templates_triton"),
+    *("examples", "command_line_runs", "campaign", "cli_run", "mcp", "processes", "evaluate"),
+    *("profile", "templates_triton", "study", "agentic", "search"),
     *("triton", "templates", "export", "outcomes", "journal", "contractions", "contract"),
     *("tuning", "sandbox", "retraction", "gpu_templates", "verify", "resume", "expressions"),
     *("task_doctor", "index", "selftest", "doctor", "planted_faults", "report", "cli_compile"),
