@@ -253,7 +253,9 @@ def test_tools_show_only_what_retrieval_might_show(run, tmp_path):
         entries = {entry.experience.id: entry for entry in memory.list()}
         (hidden,) = [i for i, e in entries.items() if e.experience.kind == "edit"]
         memory.forget(memory.withdrawal([hidden]), "for this test")
-        (shown,) = [i for i, e in entries.items() if e.experience.kind == "kernel"][:1]
+        (shown,) = [
+            i for i, e in entries.items() if e.experience.kind == "kernel" and e.status == "active"
+        ][:1]
     script = (
         use("recall", words="kernel edit"),
         use("read_experience", id=shown),

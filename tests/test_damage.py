@@ -51,8 +51,8 @@ def test_a_kill_amid_writing_loses_no_step_and_halves_none(tmp_path):
     while told < 60:
         told = int(process.stdout.readline())
     os.kill(process.pid, signal.SIGKILL)  # it is at the next step, or the one after
-    rest = process.stdout.read().splitlines()  # `communicate` loses what `readline` read ahead
-    process.wait(60)
+    with process:  # `communicate` would lose what `readline` has read ahead
+        rest = process.stdout.read().splitlines()
     acknowledged = int((rest or [told])[-1]) + 1
     with Memory.open(config(tmp_path / "m"), create=False) as memory:
         rewards = memory.stats().stages[1].rewards

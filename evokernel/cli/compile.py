@@ -145,7 +145,7 @@ def _import(file: Path, arch: str) -> Report:
     """Let another process import the candidate; whatever it does, there is a report."""
     with tempfile.TemporaryDirectory(prefix="evokernel-compile-") as folder:
         answer = Path(folder, "report.json")
-        command = [sys.executable, "-m", "evokernel.cli.compile_candidate"]
+        command = [sys.executable, "-u", "-m", "evokernel.cli.compile_candidate"]
         command += [str(file), str(answer), *([arch] if arch else [])]
         try:
             done = subprocess.run(
