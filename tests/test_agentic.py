@@ -253,9 +253,11 @@ def test_tools_show_only_what_retrieval_might_show(run, tmp_path):
         entries = {entry.experience.id: entry for entry in memory.list()}
         (hidden,) = [i for i, e in entries.items() if e.experience.kind == "edit"]
         memory.forget(memory.withdrawal([hidden]), "for this test")
-        (shown,) = [
-            i for i, e in entries.items() if e.experience.kind == "kernel" and e.status == "active"
-        ][:1]
+        (shown, *_) = [
+            entry.experience.id
+            for entry in memory.list()
+            if entry.experience.kind == "kernel" and entry.status == "active"
+        ]
     script = (
         use("recall", words="kernel edit"),
         use("read_experience", id=shown),
