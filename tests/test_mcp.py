@@ -67,7 +67,9 @@ class ModelNew(nn.Module):
         return y
 '''
 
-SLEEPER = """from torch import nn
+SLEEPER = """import time
+
+from torch import nn
 
 
 class ModelNew(nn.Module):
