@@ -47,7 +47,7 @@ def examine_model(name: str, settings: ModelConfig) -> Iterator[Finding]:
 
 
 def _unreachable(name: str, error: ConfigError | ModelError) -> Finding:
-    found, _, advice = in_one_line(str(error)).partition("; ")
+    found, advice = _parts(in_one_line(str(error)), isinstance(error, ModelError))
     return Finding(
         name="model",
         state="missing",
@@ -66,6 +66,17 @@ def _unreachable(name: str, error: ConfigError | ModelError) -> Finding:
             "reply": None,
         },
     )
+
+
+def _parts(said: str, is_of_a_call: bool) -> tuple[str, str]:
+    """What happened, and what to do: errors of a call say that in sentences of their own."""
+    said = said.replace("; the run goes on with `evokernel resume`", "").rstrip(".")
+    if not is_of_a_call:
+        found, _, advice = said.partition("; ")
+        return found, advice
+    end = '"). ' if '"). ' in said else ". "  # the server's own words may hold sentences, too
+    found, _, advice = said.partition(end)
+    return found + end.rstrip(". "), advice
 
 
 def _answered(name: str, text: str, usage: Usage, seconds: float) -> Finding:
