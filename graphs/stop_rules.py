@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal
 
 from evokernel.attempt import Attempt
+from evokernel.bench.device import TOO_LOW
 from evokernel.config import SearchConfig
 from evokernel.frozen import Frozen
 from evokernel.graphs.budget import spent
@@ -43,7 +44,12 @@ def ended(record: RunRecord) -> End | None:
 
 
 def is_at_roofline(record: RunRecord, attempt: Attempt) -> bool:
-    """Whether a kernel reaches the share of the roofline at which it is good enough."""
+    """Whether a kernel reaches the share of the roofline at which it is good enough.
+
+    A roofline whose peaks were measured on a busy machine is too low to end a run.
+    """
+    if TOO_LOW in record.header.environment.get("peaks", ""):
+        return False
     limit, share = record.config.search.roofline, roofline_share(attempt)
     return bool(limit) and share is not None and share >= limit
 

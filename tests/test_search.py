@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from evokernel.attempt import Attempt, Candidate, Fault, Proposal, Stage
+from evokernel.bench.device import TOO_LOW
 from evokernel.config import Budget, MemoryConfig, RunConfig, SearchConfig
 from evokernel.evaluation import Status
-from evokernel.graphs import niches
+from evokernel.graphs import niches, stop_rules
 from evokernel.memory.start_points import StartPoint
 from evokernel.memory.store import Memory
 from evokernel.optimize import RunResult, RunStopped, optimize, resume
@@ -231,6 +232,9 @@ def test_kernel_at_the_roofline_is_good_enough_once_it_held(tmp_path, memory):
     assert result.second_look.holds
     assert result.reason.startswith("the best kernel (attempt 2) reaches 50% of the roofline")
     assert stopping(result)["rule"] == "roofline"
+    record = RunRecord.open(result.path)
+    record.add_environment({"peaks": f"16 GB/s from memory ({TOO_LOW})"})
+    assert stop_rules.ended(record) is None
 
 
 CUT_OFF = Fault(kind="cut_off", reason="the reply reached its limit")

@@ -28,6 +28,10 @@ _L2_BYTES, _L3_BYTES = 1 << 20, 32 << 20
 """Sizes that are taken where the system does not tell."""
 
 
+TOO_LOW = "measured on a busy machine: too low"
+"""Said of peaks that other programs have lowered."""
+
+
 class DeviceFacts(Roofline):
     """One processor with a number of threads, its caches and its measured peaks."""
 
@@ -60,7 +64,7 @@ class DeviceFacts(Roofline):
         return (
             f"{self.name}, {self.threads} threads, {inside.best:.0f} GB/s in cache, "
             f"{outside.best:.0f} GB/s from memory, {self.gflops:.0f} GFLOP/s"
-            f"{'' if self.quiet else ' (measured on a busy machine: too low)'}"
+            f"{'' if self.quiet else f' ({TOO_LOW})'}"
         )
 
 
