@@ -12,7 +12,7 @@ import pytest
 from evokernel.cli import COMMANDS, main
 
 ROOT = Path(__file__).parent.parent
-README = (ROOT / "README.md").read_text()
+TREE = (ROOT / "docs" / "tree.md").read_text()
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
 
 
@@ -30,10 +30,10 @@ def tracked(folder: str) -> list[Path]:
 
 
 def tree() -> list[str]:
-    """The paths that the README's tree draws."""
+    """The paths that `docs/tree.md` draws."""
     found: list[str] = []
     folders: list[str] = []
-    for line in README.partition("## The tree")[2].splitlines():
+    for line in TREE.splitlines():
         if not (entry := re.match(r"( *)(\S+)", line)):
             continue
         depth, name = len(entry[1]) // 2, entry[2]
