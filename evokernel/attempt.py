@@ -121,6 +121,7 @@ class Proposal(Frozen):
     candidate: Candidate
     """A comment in place of a kernel where there is a `fault`."""
     stage: Stage
+    """What was asked for."""
     parents: tuple[str, ...] = ()
     """Hashes of the candidates it was made from: none, one (mutation) or two (recombination)."""
     techniques: tuple[str, ...] = ()
@@ -148,6 +149,7 @@ class Proposal(Frozen):
     remark: str = ""
     """What was odd about a reply that can be judged, for whoever replies next."""
     usage: Usage = Usage()
+    """What writing it took."""
     tools: tuple[ToolUse, ...] = ()
     """What its author had done for it before, in order."""
     tuning: Tuning | None = None
@@ -164,7 +166,9 @@ class Attempt(Frozen):
     trajectory: int
     """Which of the `width` trajectories it belongs to."""
     proposal: Proposal
+    """What its author handed in."""
     evaluation: Evaluation
+    """What was found of it."""
     shown: tuple[str, ...] = ()
     """Ids of the experiences that were shown."""
     reward: float | None = None

@@ -209,6 +209,7 @@ class BenchConfig(Frozen):
     memory_bytes: int = Field(default=0, ge=0)
     """Memory limit of a CPU worker; 0 is derived from the task and the free memory."""
     tune: TuneConfig = TuneConfig()
+    """What a candidate's declared values may cost."""
     cache: Path = Field(default_factory=lambda: home() / "cache")
     """Folder of compiled kernels, device peaks and baselines."""
     seed: int | None = None
@@ -330,12 +331,14 @@ class RunConfig(Frozen):
     task: str = ""
     """Name of a built-in task or path of a task file; a run that is given a task puts it in."""
     backend: Backend = "cpp"
+    """Language of the kernels."""
     precision: Precision | None = None
     """Replaces the task's own; None keeps that."""
     proposer: str = "templates"
     """`templates`, `external`, or a model as `PROVIDER/NAME` (any name with `model.base_url`), or
     `replay:FILE`."""
     model: ModelConfig = ModelConfig()
+    """How a model is asked, where one writes."""
     agent: AgentConfig | None = None
     """With it a model works with tools in each step; None asks for the candidate at once."""
     record: Path | None = None
@@ -345,9 +348,13 @@ class RunConfig(Frozen):
     runs: Path = Path("runs")
     """Folder that receives the run folder."""
     budget: Budget = Budget()
+    """What ends the run."""
     search: SearchConfig = SearchConfig()
+    """How start points evolve."""
     memory: MemoryConfig = MemoryConfig()
+    """Which memory, and what it shows."""
     bench: BenchConfig = Field(default_factory=BenchConfig)
+    """How candidates are judged."""
     force: bool = False
     """Run although the task fails its check; every result carries the label then."""
 

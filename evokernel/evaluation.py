@@ -275,10 +275,15 @@ class Evaluation(Frozen):
     compiles: bool | None = None
     """Every kernel was built; None if that was never tried."""
     correctness: Correctness | None = None
+    """Whether the numbers are right; None where it did not get that far."""
     contract: Contract | None = None
+    """Whether it is its own work."""
     timing: Timing | None = None
+    """How long a call takes, and how that compares."""
     profile: Profile | None = None
+    """What bounds it."""
     diagnostics: tuple[Diagnostic, ...] = ()
+    """What the compiler says."""
     log: str = ""
     """Tail of the candidate's standard streams, capped."""
     harness: str = ""

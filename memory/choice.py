@@ -20,7 +20,9 @@ class PoolItem(Frozen):
     """One experience that could have been shown, with what was known of it then."""
 
     id: str
+    """Of the experience."""
     kind: Kind
+    """What the experience claims."""
     similarity: float
     """Cosine similarity of its situation to the query's, -1..1."""
     q: float
@@ -55,6 +57,7 @@ class Occasion(NamedTuple):
     """The step for which a policy chooses."""
 
     stage: Stage
+    """Whether the step drafts or refines."""
     slots: int
     """N, how many to show at most."""
     rng: random.Random
@@ -67,6 +70,7 @@ class Choice(Frozen):
     """One item of the pool put into a slot."""
 
     item: PoolItem
+    """What was put there."""
     propensity: float
     """Chance of this item for this slot, given the arm and the slots before; 0..1."""
     reason: str

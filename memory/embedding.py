@@ -39,8 +39,11 @@ class Situation(Frozen):
     graph: OpGraph | None = None
     """None where the reference could not be captured, or for a note about no particular task."""
     family: str = "unknown"
+    """Family of the task's operators."""
     bottleneck: str = "unknown"
+    """What bounds the start point, in a word; empty for a draft."""
     techniques: tuple[str, ...] = ()
+    """Techniques of the start point."""
 
 
 class Embedder(Protocol):

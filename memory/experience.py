@@ -40,6 +40,7 @@ class Origin(Frozen):
     """Where an experience comes from."""
 
     run: str
+    """Id of the run."""
     step: str
     """Unique id of the step, `<run>/<number>`."""
     task: str
@@ -97,7 +98,9 @@ class Experience(Frozen):
     features: tuple[float, ...] = ()
     """The embedding of its situation; filled by `Memory`."""
     origin: Origin
+    """Where it comes from."""
     measurement: Measurement = Measurement()
+    """What was measured of it; None where nothing was."""
     answers: tuple[Answer, ...] = ()
     """The five answers of the verdict that it rests on; none in what no verdict made."""
     key: str = ""
@@ -131,6 +134,7 @@ class Entry(Frozen):
     experience: Experience
     """With the measurement of its promotion, once there is one, and the outcome by that."""
     status: ExperienceStatus
+    """Whether it may be shown now."""
     reason: str
     """Why it has this status."""
     version: int

@@ -72,13 +72,19 @@ class Explanation(Frozen):
     """One retrieval with its reasons."""
 
     step: str
+    """The step that asked."""
     task: str
+    """Name of its task."""
     stage: Stage
+    """Whether it drafts or refines."""
     policy: str
+    """Name of the policy that chose."""
     parameters: dict[str, float]
+    """Constants of the policy."""
     bank_version: int
     """Number of the last event that counted."""
     seed: int
+    """Seed of its random numbers."""
     asked: Asked | None
     """None for a retrieval of an older version, which did not log it."""
     decision: Decision
@@ -88,6 +94,7 @@ class Explanation(Frozen):
     pool: tuple[Considered, ...]
     """Most similar first."""
     outside: tuple[Outside, ...]
+    """What was not in the pool: how many, by reason."""
     reasons: dict[str, str]
     """Why each experience outside the pool was there, by id."""
 

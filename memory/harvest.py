@@ -23,6 +23,7 @@ class Scene(Frozen):
     """What all attempts of one run on one task have in common."""
 
     run: str
+    """Id of the run."""
     task: str
     """Name of the task."""
     family: str

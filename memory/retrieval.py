@@ -23,7 +23,9 @@ class Query(Frozen):
     graph: OpGraph | None
     """Its operator graph; None where the reference could not be captured."""
     stage: Stage
+    """Whether the step drafts or refines."""
     backend: Backend
+    """Language of its kernels."""
     family: str
     """Family of the task, `unknown` without a graph."""
     fingerprint: str
@@ -50,6 +52,7 @@ class Recalled(Frozen):
     """One experience that is shown, and why."""
 
     experience: Experience
+    """What is shown."""
     similarity: float
     """Cosine similarity of its situation to the query's, -1..1."""
     q: float
@@ -81,7 +84,9 @@ class Retrieval(Frozen):
     """What was shown in one step, and out of what it was chosen."""
 
     step: str
+    """The step that asked."""
     stage: Stage
+    """Whether it drafts or refines."""
     policy: str
     """Name of the policy."""
     parameters: dict[str, float]
@@ -89,6 +94,7 @@ class Retrieval(Frozen):
     bank_version: int
     """Number of the last event that it took into account."""
     seed: int
+    """Seed of the random numbers."""
     pool: tuple[PoolItem, ...]
     """The candidates, most similar first."""
     chosen: tuple[Recalled, ...]

@@ -13,6 +13,7 @@ class Draw(NamedTuple):
     """One slot about to be filled."""
 
     arm: str
+    """The arm that was drawn."""
     slot: int
     """From 0."""
     slots: int
@@ -27,7 +28,9 @@ class Slotwise(ABC):
     """
 
     name: str
+    """As it is configured and logged."""
     parameters: Mapping[str, float] = {}
+    """Its constants, as recorded with every retrieval."""
 
     @abstractmethod
     def scores(self, pool: Sequence[PoolItem]) -> tuple[float, ...]:

@@ -24,6 +24,7 @@ class TechniqueUse(Frozen):
     """One technique, over everything or in one group of tasks."""
 
     technique: str
+    """Its name in the catalogue."""
     family: str | None = None
     """Family of the tasks; None for all."""
     bottleneck: str | None = None

@@ -44,7 +44,9 @@ class Claim(Frozen):
     """A result that memory wants to believe, with the source that it compares."""
 
     candidate: Candidate
+    """What claims to be fast."""
     parent: Candidate | None
+    """What it was made from, measured beside it."""
     kind: str
     """`kernel`, `edit` or `fix` as in `Promotion.claim`."""
 
@@ -61,7 +63,9 @@ class Facts(Frozen):
     system: str
     """Operating system and kernel."""
     python: str
+    """Version of Python."""
     torch: str
+    """Version of torch."""
     compiler: str
     """Identity of the compiler."""
     threads: int

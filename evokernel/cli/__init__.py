@@ -61,10 +61,11 @@ class _LazyGroup(Group):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
-        return name, _fetch(name) if name in COMMANDS else command, rest
+        return name, fetch(name) if name in COMMANDS else command, rest
 
 
-def _fetch(name: str) -> Any:
+def fetch(name: str) -> Any:
+    """The command of that name, or the group of commands, with the module that it is in."""
     module, _, attribute = COMMANDS[name][0].partition(":")
     found = getattr(import_module(f"evokernel.cli.{module}"), attribute)
     if not isinstance(found, typer.Typer):

@@ -63,7 +63,9 @@ def list_texts(prompts: options.Prompts = None, as_json: options.AsJson = False)
 
 
 @app.command("copy")
-def copy_texts(folder: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
+def copy_texts(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to make.")],
+) -> None:
     """Write our texts into a folder, to be changed and given with `--prompts DIR`.
 
     Files that exist are left alone; those that you delete again are taken from ours.
@@ -78,7 +80,7 @@ def copy_texts(folder: Annotated[Path, typer.Argument(metavar="DIR")]) -> None:
 
 @app.command("show")
 def show_prompt(
-    step: Annotated[str, typer.Argument(metavar="|".join(STEPS))],
+    step: Annotated[str, typer.Argument(metavar="|".join(STEPS), help="What the prompt asks for.")],
     task: TaskOrNone = None,
     run: RunOrNone = None,
     attempt: Annotated[

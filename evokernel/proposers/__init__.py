@@ -14,10 +14,13 @@ class Request(Frozen):
     """Everything a proposer may look at for one step."""
 
     task: Task
+    """What is to be made fast."""
     graph: OpGraph | None
     """None where the reference could not be captured."""
     backend: Backend
+    """Language of the kernels."""
     stage: Stage
+    """Whether to draft or to refine."""
     step: str
     """Unique id of the step; the same step and seed give the same proposal."""
     seed: int

@@ -111,6 +111,7 @@ class Task(Frozen):
     path: str | None = None
     """Where the file lies; None if it was given as text."""
     options: TaskOptions = TaskOptions()
+    """What its `EVOKERNEL` says."""
     title: str = ""
     """A few words for listings: the option, else the docstring's first line, else the name."""
     level: int | None = None

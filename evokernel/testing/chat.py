@@ -79,7 +79,9 @@ class ChatServer:
         self.keeps_limit = keeps_limit
         self.paid = 0
         self.requests: list[dict[str, Any]] = []
+        """What was asked, in order: the bodies as they came."""
         self.keys: list[str] = []
+        """The key that came with each."""
         self._answers = [ChatAnswer(text=a) if isinstance(a, str) else a for a in answers]
         self._used = 0
         self._closing = threading.Event()

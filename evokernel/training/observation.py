@@ -27,12 +27,16 @@ class EnvironmentConfig(Frozen):
     edits: Literal["last", "best"] = "last"
     """Which attempt a turn is shown and asked to change: the last one, or the fastest right one."""
     backend: Backend = "cpp"
+    """Language of the kernels."""
     contract: Literal["own_kernels_only", "library_allowed"] = "own_kernels_only"
+    """What a candidate may call."""
     measurement: Literal["standard", "quick"] = "standard"
+    """`quick` is rough and several times faster."""
     compile: bool = False
     """Time torch.compile as well; `milestone` and `sigmoid` are made for it. Preparing it takes
     half a minute a task."""
     threads: int = Field(default=0, ge=0)
+    """CPU threads; 0 is all."""
     runs: Path = Path("runs")
     """Folder that receives a run folder per episode."""
     memory: MemoryConfig = MemoryConfig(policy="none")
