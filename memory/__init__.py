@@ -14,6 +14,7 @@ _HOMES = {
     "ExperienceStatus": "evokernel.memory.experience",
     "Measurement": "evokernel.memory.experience",
     "Origin": "evokernel.memory.experience",
+    "Account": "evokernel.memory.accounts",
     "Memory": "evokernel.memory.store",
     "PoolItem": "evokernel.memory.choice",
     "Query": "evokernel.memory.retrieval",

@@ -67,6 +67,7 @@ def rewarded(row: Any) -> Rewarded:
         family=asked.get("family", ""),
         environment=Environment(**asked.get("environment", {})),
         priors={choice["id"]: choice["prior"] for choice in chosen if choice.get("prior")},
+        at=row.at,
     )
 
 

@@ -142,13 +142,15 @@ class Journal:
             for verdict in verdicts:
                 write_status(journal, verdict, step)
 
-    def history(self, experience: str) -> list[Any]:
-        """Changes of status of one experience, oldest first."""
+    def history(self, experience: str | None = None) -> list[Any]:
+        """Changes of status of one experience, or of all, oldest first."""
+        if experience is None:
+            return self._rows(statements.NEW_STATUSES, {"seq": 0})
         return self._rows(statements.HISTORY, {"experience": experience})
 
     def statuses_upto(self, seq: int) -> dict[str, ExperienceStatus]:
         """The status of every experience after event `seq`."""
-        rows = self._rows(statements.NEW_STATUSES, {"seq": 0})
+        rows = self.history()
         return {row.experience: ExperienceStatus(row.status) for row in rows if row.seq <= seq}
 
     def add_revision(self, experience: str, body: str, reason: str, step: str) -> bool:
@@ -156,8 +158,10 @@ class Journal:
         columns = {"experience": experience, "body": body, "reason": reason, "step": step}
         return self._append(tables.revisions, columns)
 
-    def revisions(self, experience: str) -> list[Any]:
-        """What people changed of one experience, oldest first."""
+    def revisions(self, experience: str | None = None) -> list[Any]:
+        """What people changed of one experience, or of all, oldest first."""
+        if experience is None:
+            return self._rows(statements.NEW_REVISIONS, {"seq": 0})
         return self._rows(statements.REVISIONS, {"experience": experience})
 
     def bodies(self, ids: Sequence[str]) -> dict[str, Experience]:
@@ -268,12 +272,16 @@ class Journal:
         """Reward events after event `seq`, in order."""
         return [rewarded(row) for row in self._rows(statements.NEW_REWARDS, {"seq": seq})]
 
+    def earned(self) -> list[Any]:
+        """Step, time and value of every reward, oldest first."""
+        return self._rows(statements.EARNED, {})
+
     def yardsticks(self) -> list[Yardstick]:
         """What every reward was computed from, in order."""
         return [yardstick(row) for row in self._rows(statements.NEW_REWARDS, {"seq": 0})]
 
     def retrieval_heads(self) -> list[Any]:
-        """Step, task, stage, policy and choices of every retrieval, oldest first."""
+        """Step, time, task, stage, policy and choices of every retrieval, oldest first."""
         return self._rows(statements.RETRIEVAL_HEADS, {})
 
     # Start points

@@ -131,6 +131,7 @@ ASKED = select(queries.c.body).where(queries.c.step == bindparam("step"))
 DECIDED = select(decisions.c.body).where(decisions.c.step == bindparam("step"))
 RETRIEVAL_HEADS = select(
     retrievals.c.seq,
+    retrievals.c.at,
     retrievals.c.step,
     retrievals.c.task,
     retrievals.c.stage,
@@ -138,6 +139,8 @@ RETRIEVAL_HEADS = select(
     retrievals.c.chosen,
 ).order_by(retrievals.c.seq)
 """Without the pools, which make most of the journal."""
+EARNED = select(rewards.c.step, rewards.c.at, rewards.c.value).order_by(rewards.c.seq)
+"""Without what they were computed from, which takes longer to read."""
 SHOWN = select(retrievals.c.chosen).where(retrievals.c.step == bindparam("step"))
 CHOICE = _of(choices, "step")
 NEW_STARTS = _after(starts).where(starts.c.run == bindparam("run"))

@@ -17,7 +17,9 @@ STUDENT = (
     *(2.201, 2.179, 2.160, 2.145, 2.131, 2.120, 2.110, 2.101, 2.093, 2.086),
     *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
 )
-"""97.5 % points of Student's t for 1 to 30 degrees of freedom; beyond, the normal's 1.96."""
+"""97.5 % points of Student's t for 1 to 30 degrees of freedom; beyond, the normal's."""
+NORMAL = 1.96
+"""97.5 % point of the normal distribution."""
 
 
 class TechniqueUse(Frozen):
@@ -49,6 +51,17 @@ class TechniqueUse(Frozen):
     def share(self) -> float | None:
         """Feasible share of the attempts; None without any."""
         return self.feasible / self.attempts if self.attempts else None
+
+    @property
+    def share_interval(self) -> Interval | None:
+        """The share with its 95 % interval, Wilson's; None without any attempts."""
+        if not self.attempts:
+            return None
+        n, share, z = self.attempts, self.feasible / self.attempts, NORMAL
+        middle = (share + z * z / (2 * n)) / (1 + z * z / n)
+        width = z / (1 + z * z / n) * math.sqrt(share * (1 - share) / n + z * z / (4 * n * n))
+        low, high = max(0.0, middle - width), min(1.0, middle + width)
+        return Interval(value=share, low=min(low, share), high=max(high, share))
 
 
 def technique_table(
@@ -163,7 +176,7 @@ def _interval(logs: list[float]) -> Interval | None:
         return None
     count, middle, width = len(logs), fmean(logs), 0.0
     if count > 1:
-        quantile = STUDENT[count - 2] if count - 2 < len(STUDENT) else 1.96
+        quantile = STUDENT[count - 2] if count - 2 < len(STUDENT) else NORMAL
         width = quantile * stdev(logs) / math.sqrt(count)
     low, high = math.exp(middle - width), math.exp(middle + width)
     return Interval(value=math.exp(middle), low=low, high=high)

@@ -5,6 +5,7 @@ from collections.abc import Collection, Sequence
 
 from evokernel.errors import StoreError
 from evokernel.memory import snapshot
+from evokernel.memory.accounts import Accounts
 from evokernel.memory.admission import situation_of
 from evokernel.memory.bank import Bank, Retirement
 from evokernel.memory.catch_up import Rebuilt, catch_up, pending
@@ -12,7 +13,6 @@ from evokernel.memory.embedding import label
 from evokernel.memory.events import Verdict
 from evokernel.memory.experience import Entry, Experience, ExperienceStatus
 from evokernel.memory.revision import Revision
-from evokernel.memory.view import View
 from evokernel.memory.withdrawal import Withdrawal
 
 QUARANTINE, ACTIVE = ExperienceStatus.QUARANTINE, ExperienceStatus.ACTIVE
@@ -22,7 +22,7 @@ WORTH_FLUSHING = 16
 are compared exactly, so that nothing is missed (ours)."""
 
 
-class Upkeep(View):
+class Upkeep(Accounts):
     """Changes single experiences by hand, and keeps values and index in order."""
 
     _has_written = False

@@ -43,6 +43,8 @@ class Rewarded(Frozen):
     """Where the step took place; nothing is known of it in older versions."""
     priors: dict[str, float] = {}
     """What the techniques of what was shown promised then, by id."""
+    at: float = 0.0
+    """When it was earned, Unix seconds."""
 
     @property
     def run(self) -> str:

@@ -13,7 +13,6 @@ from evokernel.errors import StoreError
 from evokernel.memory.embedding import Embedder, Situation, label
 from evokernel.memory.environment import Environment, discount
 from evokernel.memory.events import Vector
-from evokernel.memory.evidence import Evidence, evidence_of
 from evokernel.memory.experience import (
     BELIEVED,
     Entry,
@@ -31,12 +30,10 @@ from evokernel.memory.lineage import Descendant, descendants
 from evokernel.memory.policies import Surroundings, learner_of
 from evokernel.memory.population import Population
 from evokernel.memory.promises import Promises
-from evokernel.memory.revision import Revision
 from evokernel.memory.search import Hit, search
 from evokernel.memory.shelf import Card, Shelf
 from evokernel.memory.start_points import StartPoint
 from evokernel.memory.stats import Stats, stats_of
-from evokernel.memory.technique_table import TechniqueUse, technique_table
 from evokernel.memory.values import Learner, Rewarded, Value
 from evokernel.memory.withdrawal import Withdrawal, plan_withdrawal
 
@@ -125,18 +122,6 @@ class View:
             pairs = zip(entries, near, strict=True)
             return tuple(Hit(entry=entry, score=similar) for entry, (_, similar) in pairs)
 
-    def evidence(self, id: str) -> Evidence:
-        """Everything that is known of one experience: values, showings with rewards, history.
-
-        Raises:
-            StoreError: no such experience; names the nearest id.
-        """
-        with self._lock:
-            entry = self.get(id)
-            self._sync()
-            values = {stage: self._fold.values.of(id, stage) for stage in Stage}
-            return evidence_of(self._journal, entry, values, self._fold.values.uncounted)
-
     def value(self, id: str, stage: Stage) -> Value:
         """What an experience is worth for a stage."""
         with self._lock:
@@ -162,25 +147,6 @@ class View:
         with self._lock:
             self._sync()
             return explain(self._journal, self._shelf.cards, step)
-
-    def techniques(
-        self,
-        names: Sequence[str] = (),
-        by: frozenset[str] = frozenset(),
-        family: str | None = None,
-        bottleneck: str | None = None,
-    ) -> tuple[TechniqueUse, ...]:
-        """What each technique has been worth.
-
-        Args:
-            names: Techniques that are listed even where nothing is known of them.
-            by: What divides the table, of `family`, `bottleneck` and `backend`.
-            family: Only tasks of this family.
-            bottleneck: Only edits of start points that this bound, and kernels that it binds.
-        """
-        with self._lock:
-            entries = self.list(family=family)
-            return technique_table(entries, self._fold.values, names, by, bottleneck)
 
     def withdrawal(
         self, ids: Sequence[str] = (), run: str | None = None, with_descendants: bool = False
@@ -210,15 +176,6 @@ class View:
             fallen = {ExperienceStatus.TOMBSTONE, ExperienceStatus.SUSPECT}
             ids = self._shelf.about(candidate)
             return self._entries([id for id in ids if self._shelf.statuses[id] in fallen])
-
-    def revisions(self, id: str) -> tuple[tuple[float, str, Revision], ...]:
-        """What people changed of an experience: Unix seconds, reason and change, oldest first."""
-        with self._lock:
-            self._card(id)
-            return tuple(
-                (row.at, row.reason, Revision.model_validate_json(row.body))
-                for row in self._journal.revisions(id)
-            )
 
     def stats(self) -> Stats:
         """The state of the memory in numbers."""

@@ -120,7 +120,7 @@ class TestShow:
             "about tiling",
             "a lesson from a failure claims no speed",
             "value for refine",
-            "+0.120 after 1 visit",
+            "+0.120 ± 0.20 after 1 visit",
             "none: not shown yet",
             "new/1",
             "+0.600",
@@ -132,7 +132,12 @@ class TestShow:
     def test_json(self, said, place):
         _, out = said("show", LESSON, "--json", "--memory", place)
         found = json.loads(out)
-        value = {"q": pytest.approx(0.12), "visits": 1, "evidence": None, "spread": None}
+        value = {
+            "q": pytest.approx(0.12),
+            "visits": 1,
+            "evidence": None,
+            "spread": pytest.approx(0.2),
+        }
         assert found["values"]["refine"] == value
         assert [s["reward"] for s in found["showings"]] == [0.6, None]
         assert [change["status"] for change in found["history"]] == ["active"]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from evokernel.memory.technique_table import TechniqueUse
 
 DIVISIONS = ("family", "bottleneck", "backend")
+"""As `memory.accounts.DIVISIONS`, which is not imported for it."""
 
 
 def explain(

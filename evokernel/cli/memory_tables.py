@@ -74,7 +74,8 @@ def facts(evidence: "Evidence", descendants: int) -> Table:
     }
     rows |= {f"it {_ASKED[a.name]}": a.in_words() for a in experience.answers}
     for stage, value in evidence.values.items():
-        known = f"{value.q:+.3f} after {counted(value.visits, 'visit')}"
+        spread = "" if value.spread is None else f" ± {value.spread:.2f}"
+        known = f"{value.q:+.3f}{spread} after {counted(value.visits, 'visit')}"
         rows[f"value for {stage}"] = known if value.visits else "none: not shown yet"
     return _grid(rows)
 
