@@ -280,3 +280,26 @@ def test_unlisted_package_is_caught(planted):
 def test_nested_memory_is_caught(planted):
     (found,) = misbuilt(planted("memory/stores/__init__.py"))
     assert "`memory` must be flat" in found
+
+
+LONGEST = 50
+"""Lines of a function, its decorators left out and its docstring not."""
+
+
+def functions() -> list[tuple[str, int]]:
+    """Every function of ours, with its length in lines."""
+    files = [
+        file for part in ("evokernel", "memory", "graphs") for file in (ROOT / part).rglob("*.py")
+    ]
+    return [
+        (f"{file.relative_to(ROOT)}:{node.lineno} {node.name}", node.end_lineno - node.lineno + 1)
+        for file in files
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.end_lineno
+    ]
+
+
+def test_no_function_is_longer_than_fifty_lines():
+    known = functions()
+    assert len(known) > 1000
+    assert [(name, length) for name, length in known if length > LONGEST] == []

@@ -144,21 +144,11 @@ class Contact:
             _close(received)
             end += self._serve_build(reply)
             reply, received = self._await(end)
-        if received and not (phase in _SHIPPING and "package" in reply):
-            _close(received)
-            self.give_up(Status.CRASHED, "it sent files that nobody asked for")
-        if reply.pop("id", None) != number:
-            _close(received)
-            self.give_up(Status.CRASHED, "it answered what was not asked")
         try:
-            reply = complaint.tamed(reply)
-        except ValueError as error:
+            return self._checked(phase, reply, bool(received), number), received
+        except BaseException:
             _close(received)
-            self.give_up(Status.CRASHED, f"it sent a reply that is {error}")
-        if "error" in reply:
-            _close(received)
-            self._report(reply["error"])
-        return reply, received
+            raise
 
     def mourn(self) -> None:
         """Raise the fault of a worker that has ended meanwhile; nothing where it lives on.
@@ -203,6 +193,20 @@ class Contact:
         except BrokenWire:
             self._died()
         return frame
+
+    def _checked(self, phase: str, reply: Message, has_files: bool, number: int) -> Message:
+        """The reply, where it is one to what was asked."""
+        if has_files and not (phase in _SHIPPING and "package" in reply):
+            self.give_up(Status.CRASHED, "it sent files that nobody asked for")
+        if reply.pop("id", None) != number:
+            self.give_up(Status.CRASHED, "it answered what was not asked")
+        try:
+            reply = complaint.tamed(reply)
+        except ValueError as error:
+            self.give_up(Status.CRASHED, f"it sent a reply that is {error}")
+        if "error" in reply:
+            self._report(reply["error"])
+        return reply
 
     def _watch(self, end: float) -> None:
         now = time.monotonic()

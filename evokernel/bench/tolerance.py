@@ -41,7 +41,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from evokernel.bench import pieces
 from evokernel.task import Tolerance
@@ -177,24 +177,15 @@ def limits(
         follow: Whether NaN and infinities must come out as the reference gives them.
         moved: The fp64 reference's output on inputs that were changed by `shake`, for hard ones.
     """
-    import torch
-
     own, exact = pieces.rows(own), pieces.rows(exact)
     if not own.is_floating_point():
         return _integers(own, exact)
     expected = exact.to(own.dtype)
     is_plain = _is_finite(own) and _is_finite(expected)
     disputed = None if is_plain else _disputed(own, expected, follow)
-    highest = cap(own.dtype)
     scale = _scale(exact, is_plain)
-    worst, sample, lost = _own_error(own, exact, scale, highest)
-    wild = torch.zeros_like(worst, dtype=torch.bool)
-    if moved is not None:
-        wander, more, also = _own_error(pieces.rows(moved), exact, scale, highest)
-        worst, sample = torch.maximum(worst, wander), torch.maximum(sample, more)
-        lost, wild = torch.unique(torch.cat([lost, also])), wander > highest
-    reach = (tolerance.factor * worst.clamp(min=_quantile(sample))).clamp(max=highest)
-    reach = reach.clamp(min=floor(own.dtype, depth)).masked_fill(wild, WILD)
+    found = _errors(own, exact, scale, moved)
+    reach, lost = found.reach(tolerance, own.dtype, depth), found.lost
     tiny = LEEWAY * _smallest_subnormal(own.dtype)
     if is_given(tolerance):
         scale, reach = scale * 0, reach * 0 + (tolerance.rtol or 0.0)
@@ -268,14 +259,47 @@ def _scale(exact: torch.Tensor, is_plain: bool) -> torch.Tensor:
     return (roots / (numbers.clamp(min=1) if not is_plain else width)).square()
 
 
+class _Errors(NamedTuple):
+    """The reference's relative errors."""
+
+    worst: torch.Tensor
+    """The largest one of each row."""
+    sample: torch.Tensor
+    """Of all."""
+    lost: torch.Tensor
+    """Flat indices of those above the largest that is ever allowed."""
+    wild: torch.Tensor
+    """Rows that a small change of the inputs moves by more than that."""
+
+    def reach(self, tolerance: Tolerance, dtype: torch.dtype, depth: int) -> torch.Tensor:
+        """Allowed relative error of each row."""
+        usual = self.worst.clamp(min=_quantile(self.sample))
+        reach = (tolerance.factor * usual).clamp(max=cap(dtype))
+        return reach.clamp(min=floor(dtype, depth)).masked_fill(self.wild, WILD)
+
+
+def _errors(
+    own: torch.Tensor, exact: torch.Tensor, scale: torch.Tensor, moved: torch.Tensor | None
+) -> _Errors:
+    """Those of the reference, and of what a change of its inputs makes of it on hard ones."""
+    import torch
+
+    highest = cap(own.dtype)
+    found = _own_error(own, exact, scale, highest)
+    if moved is None:
+        return found
+    wander = _own_error(pieces.rows(moved), exact, scale, highest)
+    return _Errors(
+        torch.maximum(found.worst, wander.worst),
+        torch.maximum(found.sample, wander.sample),
+        torch.unique(torch.cat([found.lost, wander.lost])),
+        wander.worst > highest,
+    )
+
+
 def _own_error(
     own: torch.Tensor, exact: torch.Tensor, scale: torch.Tensor, highest: float
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The reference's relative errors.
-
-    Returns:
-        The largest one of each row, a sample of all, and the flat indices of those above `highest`.
-    """
+) -> _Errors:
     import torch
 
     count, width = own.shape
@@ -291,7 +315,8 @@ def _own_error(
         if float(largest.max()) > highest:
             at = (error > highest).nonzero()
             lost.append((at[:, 0] + top.start) * width + at[:, 1] + left.start)
-    return worst, torch.cat(sample), torch.cat(lost)
+    none = torch.zeros_like(worst, dtype=torch.bool)
+    return _Errors(worst, torch.cat(sample), torch.cat(lost), none)
 
 
 def _relative(own: torch.Tensor, exact: torch.Tensor, scale: torch.Tensor) -> torch.Tensor:

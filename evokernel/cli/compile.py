@@ -12,6 +12,7 @@ from rich.text import Text
 
 from evokernel.attempt import NO_TEXT, Backend, source_of
 from evokernel.cli import options
+from evokernel.cli.choices import choice
 from evokernel.cli.compile_candidate import Report, build_report
 from evokernel.compilers import Compiler, KernelSource
 from evokernel.compilers.architecture import checked
@@ -35,10 +36,10 @@ def compile_file(
     ],
     backend: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            callback=lambda value: value and options.one_of("--backend", options.BACKENDS)(value),
-            help="Language of the kernels: cpp, cuda or triton.  [default: what the file holds]",
+        choice(
+            "--backend",
+            options.BACKENDS,
+            "Language of the kernels: cpp, cuda or triton.  [default: what the file holds]",
         ),
     ] = None,
     arch: Annotated[
@@ -68,19 +69,26 @@ def compile_file(
     source = _read(file, backend)
     if arch:
         checked(arch)
-    report = _plain(file, source, arch) if file.suffix in _PLAIN else Report(file=str(file))
-    is_triton = backend == "triton" or (backend is None and "triton.jit" in source)
-    if file.suffix == ".py" and backend != "triton":
-        _require_compilers(file, source, arch)
-        report = _import(file, arch)
-    if file.suffix == ".py" and is_triton and not report.faults:
-        report = _with_triton(report, file, source, arch, task)
+    report = _built(file, source, backend, arch, task)
     if as_json:
         typer.echo(report.model_dump_json(indent=2))
     else:
         _show(report)
     if not report.is_built:
         raise typer.Exit(1)
+
+
+def _built(file: Path, source: str, backend: str | None, arch: str, task: str | None) -> Report:
+    if file.suffix in _PLAIN:
+        return _plain(file, source, arch)
+    report = Report(file=str(file))
+    is_triton = backend == "triton" or (backend is None and "triton.jit" in source)
+    if backend != "triton":
+        _require_compilers(file, source, arch)
+        report = _import(file, arch)
+    if is_triton and not report.faults:
+        report = _with_triton(report, file, source, arch, task)
+    return report
 
 
 def _read(file: Path, backend: str | None) -> str:

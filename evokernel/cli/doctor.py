@@ -12,6 +12,8 @@ from rich.console import Console
 from rich.text import Text
 
 from evokernel.cli import memory_place, model_options, options
+from evokernel.cli.choices import one_of
+from evokernel.cli.flat import flat
 from evokernel.cli.wording import folded
 from evokernel.config import home, key_names
 
@@ -22,19 +24,16 @@ _STYLES = {"ok": "green", "warning": "yellow", "missing": "red"}
 _STATE, _INDENT = 9, 22
 
 
+@flat
 def doctor(
     checks: Annotated[
         list[str] | None,
         typer.Argument(metavar="CHECK", help="Only these checks, by the names that are shown."),
     ] = None,
+    *,
+    model: model_options.ModelOptions,
     runs_dir: options.RunsDir = options.RUNS,
     memory: options.MemoryPath = None,
-    model: options.Model = None,
-    base_url: options.BaseUrl = None,
-    api_key_env: options.ApiKeyEnv = None,
-    effort: model_options.Effort = None,
-    param: model_options.Param = None,
-    model_config: model_options.ModelFile = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Look at what a run needs: one line each, and what to do where something is missing.
@@ -52,18 +51,10 @@ def doctor(
     """
     from evokernel.doctor import CHECKS, Settings, examine
 
-    names = [options.one_of("CHECK", CHECKS)(name) for name in checks or ()]
-    settings = Settings(
-        runs=runs_dir,
-        home=home(),
-        memory=memory_place.path(memory),
-        keys=key_names(),
-    )
-    places = {"base_url": base_url, "api_key_env": api_key_env, "reasoning_effort": effort}
-    about: dict[str, object] = {"base-url": base_url, "api-key-env": api_key_env, "effort": effort}
-    asked = model_options.proposer(
-        {"model": model}, places, param, model_config, about, is_checked=False
-    )
+    names = [one_of("CHECK", CHECKS)(name) for name in checks or ()]
+    where = memory_place.path(memory)
+    settings = Settings(runs=runs_dir, home=home(), memory=where, keys=key_names())
+    asked = model_options.proposer(model, is_checked=False)
     found = examine(settings, names) if names or not asked else iter(())
     found = chain(found, _model(asked)) if asked else found
     findings = list(found) if as_json else list(_shown(found))

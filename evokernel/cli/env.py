@@ -1,12 +1,15 @@
 """Owns `evokernel env`: a step environment, and trajectories as data, for training."""
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from evokernel.cli import options
+from evokernel.cli.choices import choice
+from evokernel.cli.flat import flat
 from evokernel.cli.groups import group
 from evokernel.cli.runs import found
 from evokernel.cli.wording import counted
@@ -21,41 +24,54 @@ app = group(
 )
 
 FORMS = ("sum", "max")
+KINDS = ("turns", "contrast")
 
-RewardName = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        callback=options.one_of("--reward", NAMES),
-        help="evokernel, kevin, milestone, sigmoid, cuda-l1 or dr-kernel.",
-    ),
-]
-FormName = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME",
-        callback=options.one_of("--form", FORMS),
-        help="Returns over turns: sum, or max.",
-    ),
-]
 Gamma = Annotated[
     float | None,
     typer.Option(min=0, max=1, metavar="X", help="Discount.  [default: 0.4 for sum, 0.8 for max]"),
 ]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Rewarding:
+    """How turns are rewarded."""
+
+    reward: Annotated[
+        str,
+        choice("--reward", NAMES, "evokernel, kevin, milestone, sigmoid, cuda-l1 or dr-kernel."),
+    ] = "kevin"
+    form: Annotated[str, choice("--form", FORMS, "Returns over turns: sum, or max.")] = "sum"
+    gamma: Gamma = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drawing:
+    """How contrastive groups are drawn."""
+
+    variants: Annotated[
+        int, typer.Option(min=2, metavar="N", help="Contrast: kernels of a group.")
+    ] = 2
+    groups: Annotated[
+        int, typer.Option(min=1, metavar="N", help="Contrast: groups of a task at most.")
+    ] = 8
+    temperature: Annotated[
+        float, typer.Option(metavar="X", help="Contrast: the larger, the more of slow kernels.")
+    ] = 1.0
+    seed: options.Seed = 0
+
+
 @app.command()
+@flat
 def serve(
     turns: Annotated[int, typer.Option(min=1, metavar="N", help="Turns of an episode.")] = 4,
-    reward: RewardName = "kevin",
-    form: FormName = "sum",
-    gamma: Gamma = None,
+    *,
+    rewarding: Rewarding,
     edits: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            callback=options.one_of("--edits", ("last", "best")),
-            help="What a turn is asked to change: the last attempt, or the best one.",
+        choice(
+            "--edits",
+            ("last", "best"),
+            "What a turn is asked to change: the last attempt, or the best one.",
         ),
     ] = "last",
     backend: options.BackendOrNone = None,
@@ -81,9 +97,7 @@ def serve(
     config = EnvironmentConfig.model_validate(
         {
             "turns": turns,
-            "reward": reward,
-            "form": form,
-            "gamma": gamma,
+            **vars(rewarding),
             "edits": edits,
             "backend": backend or "cpp",
             "measurement": "quick" if quick else "standard",
@@ -98,42 +112,32 @@ def serve(
 
 
 @app.command()
+@flat
 def export(
     runs: Annotated[
         list[str],
         typer.Argument(metavar="RUN", help="Run folders, or their names below --runs-dir."),
     ],
     to: Annotated[Path, typer.Option(metavar="FILE", help="A name in .jsonl or .parquet.")],
+    *,
     rows: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            callback=options.one_of("--rows", ("turns", "contrast")),
-            help="turns: one a row; contrast: groups of kernels from different levels of speed.",
+        choice(
+            "--rows",
+            KINDS,
+            "turns: one a row; contrast: groups of kernels from different levels of speed.",
         ),
     ] = "turns",
-    reward: RewardName = "kevin",
-    form: FormName = "sum",
-    gamma: Gamma = None,
+    rewarding: Rewarding,
     compare: Annotated[
         str,
-        typer.Option(
+        choice(
             "--group",
-            metavar="NAME",
-            callback=options.one_of("--group", ("turn", "task")),
-            help="What advantages compare: the same turn of a task's trajectories, or all turns.",
+            ("turn", "task"),
+            "What advantages compare: the same turn of a task's trajectories, or all turns.",
         ),
     ] = "turn",
-    variants: Annotated[
-        int, typer.Option(min=2, metavar="N", help="Contrast: kernels of a group.")
-    ] = 2,
-    groups: Annotated[
-        int, typer.Option(min=1, metavar="N", help="Contrast: groups of a task at most.")
-    ] = 8,
-    temperature: Annotated[
-        float, typer.Option(metavar="X", help="Contrast: the larger, the more of slow kernels.")
-    ] = 1.0,
-    seed: options.Seed = 0,
+    drawing: Drawing,
     runs_dir: options.RunsDir = options.RUNS,
     as_json: options.AsJson = False,
 ) -> None:
@@ -147,19 +151,12 @@ def export(
 
     table.writer_of(to)  # before anything is read
     records = [RunRecord.open(found(run, runs_dir)) for run in dict.fromkeys(runs)]
-    settings = taken.Settings.model_validate(
-        {"reward": reward, "form": form, "gamma": gamma, "group": compare}
-    )
+    settings = taken.Settings.model_validate({**vars(rewarding), "group": compare})
     read = taken.turns(records, settings)
     written: Any = read
     if rows == "contrast":
-        drawing = contrast.Contrast(
-            variants=variants, groups=groups, temperature=temperature, seed=seed
-        )
-        written = contrast.contrasts(read, drawing)
-        table.write(written, to, contrast.Group)
-    else:
-        table.write(written, to, taken.Turn)
+        written = contrast.contrasts(read, contrast.Contrast(**vars(drawing)))
+    table.write(written, to, contrast.Group if rows == "contrast" else taken.Turn)
     told = {"file": str(to), "rows": len(written), **_counts(read)}
     typer.echo(json.dumps(told, indent=2) if as_json else _in_words(rows, told))
 

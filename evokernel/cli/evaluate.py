@@ -11,6 +11,8 @@ from evokernel.answers import Answer, answers, mebibytes, memory_in_words
 from evokernel.attempt import NO_TEXT, Backend, Candidate, source_of
 from evokernel.bench import Baseline
 from evokernel.cli import options
+from evokernel.cli.choices import choice
+from evokernel.cli.flat import flat
 from evokernel.cli.wording import call_time, counted, folded
 from evokernel.config import BenchConfig
 from evokernel.errors import ConfigError
@@ -48,6 +50,7 @@ class Report(Frozen):
     """What was judged after a search: the candidate with the chosen values in place."""
 
 
+@flat
 def evaluate(
     candidate: Annotated[
         Path, typer.Argument(metavar="CANDIDATE", help="A Python file with `ModelNew`.")
@@ -59,21 +62,19 @@ def evaluate(
     precision: options.PrecisionOrNone = None,
     contract: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME",
-            callback=lambda value: value and options.one_of("--contract", CONTRACTS)(value),
-            help="Who may compute: own (own kernels only) or library.  [default: the task's, else "
+        choice(
+            "--contract",
+            CONTRACTS,
+            "Who may compute: own (own kernels only) or library.  [default: the task's, else "
             "library]",
         ),
     ] = None,
-    no_tune: options.NoTune = False,
-    tune_budget: options.TuneBudget = "",
+    *,
+    measuring: options.Measuring,
     write_tuned: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write the candidate with the chosen values there."),
     ] = None,
-    quick: options.Quick = False,
-    threads: options.Threads = 0,
     as_json: options.AsJson = False,
 ) -> None:
     """Judge one candidate: does it compile, is it right, is it its own work, is it faster.
@@ -82,18 +83,12 @@ def evaluate(
 
     Example: evokernel evaluate my_softmax.py --task softmax
     """
-    from evokernel.bench.gpu import choice
+    from evokernel.bench.gpu.choice import device_of
 
-    tune = options.tune_budget(no_tune, tune_budget)
+    config = BenchConfig.model_validate({"contract": "library_allowed", **measuring.bench()})
     source = _read(candidate)
     language = _backend(backend, source)
-    chosen = _with_contract(_task(task, choice.device_of(language), precision), contract)
-    config = BenchConfig(
-        contract="library_allowed",
-        measurement="quick" if quick else "standard",
-        threads=threads,
-        tune=tune,
-    )
+    chosen = _with_contract(_task(task, device_of(language), precision), contract)
     report = _judge(candidate, Candidate(source=source, backend=language), chosen, config)
     if write_tuned:
         _write(write_tuned, report.tuned_source or source)
@@ -113,10 +108,10 @@ def _task(where: str, device: str, precision: str | None) -> Task:
 
 def _backend(named: str | None, source: str) -> Backend:
     """The language that is named, else that of the text."""
-    from evokernel.bench.gpu import choice
+    from evokernel.bench.gpu.choice import of_source
 
     if named is None:
-        return choice.of_source(source)
+        return of_source(source)
     found: Backend = next(known for known in get_args(Backend) if known == named)
     return found
 

@@ -10,6 +10,7 @@ from evokernel.errors import ConfigError
 from evokernel.frozen import Frozen
 
 if TYPE_CHECKING:
+    from evokernel.export import Exported
     from evokernel.export.subject import Subject
 
 
@@ -71,7 +72,15 @@ def export(
     assert claims is not None
     exported = make(subject.task, subject.candidate, claims, subject.workloads, strict)
     _write(file, exported.text)
-    report = Report(
+    report = _report(file, subject, exported, strict)
+    if as_json:
+        print(report.model_dump_json(indent=2))
+    else:
+        _show(report, claims.sentence())
+
+
+def _report(file: Path, subject: "Subject", exported: "Exported", strict: bool) -> Report:
+    return Report(
         file=str(file),
         task=subject.task.name,
         candidate=subject.candidate.sha,
@@ -80,10 +89,6 @@ def export(
         strict=strict,
         notes=exported.notes,
     )
-    if as_json:
-        print(report.model_dump_json(indent=2))
-    else:
-        _show(report, claims.sentence())
 
 
 def _passed(subject: "Subject") -> "Subject":

@@ -1,6 +1,5 @@
 """Owns `evokernel memory`: look at what was learned, and keep it in order."""
 
-from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
@@ -14,6 +13,7 @@ from evokernel.cli import (
     options,
 )
 from evokernel.cli import memory_tables as tables
+from evokernel.cli.choices import choice
 from evokernel.cli.groups import group
 from evokernel.cli.listing import show
 from evokernel.cli.memory_place import opened_at, place, print_json
@@ -35,37 +35,20 @@ app = group(
 )
 
 
-def _known(name: str, known: Iterable[str]) -> Callable[[str | None], str | None]:
-    """The check of an option that may be left out."""
-    check = options.one_of(name, known)
-    return lambda value: value and check(value)
-
-
 KindOption = Annotated[
     str | None,
-    typer.Option(
-        "--kind",
-        metavar="NAME",
-        callback=_known("--kind", get_args(Kind)),
-        help="Only this kind: " + ", ".join(get_args(Kind)) + ".",
-    ),
+    choice("--kind", get_args(Kind), "Only this kind: " + ", ".join(get_args(Kind)) + "."),
 ]
 StatusOption = Annotated[
     str | None,
-    typer.Option(
-        "--status",
-        metavar="NAME",
-        callback=_known("--status", ExperienceStatus),
-        help="Only this status: " + ", ".join(ExperienceStatus) + ".",
-    ),
+    choice("--status", ExperienceStatus, "Only this status: " + ", ".join(ExperienceStatus) + "."),
 ]
 BackendOption = Annotated[
     str | None,
-    typer.Option(
+    choice(
         "--backend",
-        metavar="NAME",
-        callback=_known("--backend", (*options.BACKENDS, "neutral")),
-        help="Only this backend; neutral notes serve all.",
+        (*options.BACKENDS, "neutral"),
+        "Only this backend; neutral notes serve all.",
     ),
 ]
 app.command("explain")(memory_reasons.explain)

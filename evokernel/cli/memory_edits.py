@@ -9,6 +9,7 @@ from rich.table import Table
 
 from evokernel.cli import memory_tables as tables
 from evokernel.cli import options
+from evokernel.cli.choices import one_of
 from evokernel.cli.listing import show
 from evokernel.cli.memory_place import opened_at, print_json
 from evokernel.cli.memory_reasons import require_techniques
@@ -172,7 +173,7 @@ def _told(withdrawal: "Withdrawal", is_done: bool) -> str:
 
 def _split(change: str) -> tuple[str, str]:
     field, equals, value = change.partition("=")
-    options.one_of("--set", FIELDS)(field.strip())
+    one_of("--set", FIELDS)(field.strip())
     if not equals:
         raise ConfigError(f"`--set {change}` expects `{field}=VALUE`")
     return field.strip(), value.strip()
@@ -205,7 +206,7 @@ def _edited(entry: Entry) -> dict[str, Any]:
             f"what the editor left is no TOML: {error}; nothing was changed"
         ) from error
     for name in values:
-        options.one_of("the field", FIELDS)(name)
+        one_of("the field", FIELDS)(name)
     return values
 
 

@@ -7,6 +7,7 @@ from rich.table import Table
 
 from evokernel.attempt import Stage
 from evokernel.cli import options
+from evokernel.cli.choices import one_of
 from evokernel.cli.listing import show
 from evokernel.cli.memory_place import opened_at, print_json
 from evokernel.cli.wording import counted, times, with_interval
@@ -103,7 +104,7 @@ def _division(by: str | None) -> frozenset[str]:
         return frozenset()
     if by == "both":
         return frozenset({"family", "bottleneck"})
-    check = options.one_of("--by", (*DIVISIONS, "both"))
+    check = one_of("--by", (*DIVISIONS, "both"))
     return frozenset(check(name.strip()) for name in by.split(","))
 
 

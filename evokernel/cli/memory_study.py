@@ -8,6 +8,7 @@ import typer
 from rich.table import Table
 
 from evokernel.cli import options
+from evokernel.cli.choices import choice, one_of
 from evokernel.cli.listing import show
 from evokernel.cli.wording import counted, duration
 from evokernel.errors import ConfigError
@@ -22,12 +23,7 @@ Folder = Annotated[
     Path | None,
     typer.Option("--recordings", metavar="FOLDER", help="[default: those of the package]"),
 ]
-Backend = Annotated[
-    str,
-    typer.Option(
-        metavar="NAME", callback=options.one_of("--backend", options.BACKENDS), help="cpp or cuda."
-    ),
-]
+Backend = Annotated[str, choice("--backend", options.BACKENDS, "cpp or cuda.")]
 
 
 def record(
@@ -112,7 +108,7 @@ def ablate(
     from evokernel.study.recording import recorded
 
     for arm in arms or ():
-        options.one_of("--arm", arms_known())(arm)
+        one_of("--arm", arms_known())(arm)
     known = recorded(recordings, tasks or (), backend)  # type: ignore[arg-type]  # checked above
     plan = design(known, arms or (), range(first_seed, first_seed + seeds), attempts)
     if not plan.tasks:

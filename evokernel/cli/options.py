@@ -1,51 +1,32 @@
 """Owns the options that several commands share, so that they look and mean the same everywhere."""
 
 import re
-from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from evokernel.attempt import Backend as BackendName
+from evokernel.cli.choices import choice
 from evokernel.task import Precision as PrecisionName
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from evokernel.config import TuneConfig
 
 
-def one_of(name: str, known: Iterable[str]) -> Callable[[str], str]:
-    """A check for an option's value that suggests the nearest of the known ones.
-
-    Raises (when called):
-        ConfigError: another value.
-    """
-    values = tuple(known)
-
-    def check(value: str) -> str:
-        if value in values:
-            return value
-        from evokernel.errors import ConfigError
-        from evokernel.task.constants import nearest
-
-        expected = ", ".join(f"`{known}`" for known in values)
-        raise ConfigError(
-            f"`{name}` cannot be `{value}`; expected one of {expected}.{nearest(value, values)}"
-        )
-
-    return check
-
-
-def _policy(value: str | None) -> str | None:
+def _policies() -> "Iterable[str]":
     from evokernel.memory.policies import POLICIES
 
-    return value and one_of("--policy", POLICIES)(value)
+    return POLICIES
 
 
-def _reward(value: str | None) -> str | None:
+def _rewards() -> "Iterable[str]":
     from evokernel.memory.reward_rules import RULES
 
-    return value and one_of("--reward", RULES)(value)
+    return RULES
 
 
 BACKENDS = get_args(BackendName)
@@ -88,28 +69,24 @@ AsJsonLines = Annotated[
 ]
 BackendOrNone = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME",
-        callback=lambda value: value and one_of("--backend", BACKENDS)(value),
-        help="Language of the kernels: cpp (C++ with OpenMP), cuda (CUDA C++) or triton; the last "
+    choice(
+        "--backend",
+        BACKENDS,
+        "Language of the kernels: cpp (C++ with OpenMP), cuda (CUDA C++) or triton; the last "
         "two need a GPU.  [default: what fits the machine and the file]",
     ),
 ]
 PrecisionOrNone = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME",
-        callback=lambda value: value and one_of("--precision", PRECISIONS)(value),
-        help="fp32, tf32, fp16 or bf16 in place of the task's own.  [default: the task's]",
+    choice(
+        "--precision",
+        PRECISIONS,
+        "fp32, tf32, fp16 or bf16 in place of the task's own.  [default: the task's]",
     ),
 ]
 Device = Annotated[
     str,
-    typer.Option(
-        metavar="NAME",
-        callback=one_of("--device", ("cpu", "cuda")),
-        help="Whose sizes the built-in tasks take: cpu or cuda.",
-    ),
+    choice("--device", ("cpu", "cuda"), "Whose sizes the built-in tasks take: cpu or cuda."),
 ]
 Attempts = Annotated[
     int | None,
@@ -173,74 +150,40 @@ MemoryOrNone = Annotated[
 ]
 Policy = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME",
-        callback=_policy,
-        help="How memory chooses what to show: none, random, similarity, evokernel, memrl, hybrid "
-        "or placebo.  "
-        "[default: evokernel]",
+    choice(
+        "--policy",
+        _policies,
+        "How memory chooses what to show: none, random, similarity, evokernel, memrl, hybrid or "
+        "placebo.  [default: evokernel]",
     ),
 ]
 Reward = Annotated[
     str | None,
-    typer.Option(
-        metavar="NAME",
-        callback=_reward,
-        help="What a step earns: evokernel, parent, milestone, kevin, sigmoid or cuda-l1.  "
+    choice(
+        "--reward",
+        _rewards,
+        "What a step earns: evokernel, parent, milestone, kevin, sigmoid or cuda-l1.  "
         "[default: parent for hybrid and placebo, evokernel for the others]",
     ),
 ]
 Starts = Annotated[
     str,
-    typer.Option(
-        metavar="hope|bandit",
-        callback=lambda value: one_of("--starts", STARTS)(value),
-        help="How the next start point is chosen: by the best gain seen around it, or by an upper "
+    choice(
+        "--starts",
+        STARTS,
+        "How the next start point is chosen: by the best gain seen around it, or by an upper "
         "confidence bound.",
+        "|".join(STARTS),
     ),
 ]
 Credit = Annotated[
     str,
-    typer.Option(
-        metavar="equal|evidence",
-        callback=lambda value: one_of("--credit", CREDITS)(value),
-        help="How a reward is shared among the experiences shown: alike, as the paper has it, or "
-        "by what the candidate made use of.",
-    ),
-]
-Model = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="A model writes the candidates: PROVIDER/NAME, such as openai/gpt-5; any name with "
-        "--base-url; replay:FILE gives recorded replies again.  [default: the built-in templates]",
-    ),
-]
-Agentic = Annotated[
-    bool,
-    typer.Option(
-        "--agentic",
-        help="Let the model compile, evaluate and profile what it writes, and look into the "
-        "memory, before it hands in.",
-    ),
-]
-OrPlain = Annotated[
-    bool,
-    typer.Option("--or-plain", help="With --agentic: a model without tools writes without them."),
-]
-Skills = Annotated[
-    Path | None,
-    typer.Option(metavar="DIR", help="With --agentic: a folder of further skills (.md files)."),
-]
-BaseUrl = Annotated[
-    str | None,
-    typer.Option(metavar="URL", help="Address of a model server, e.g. http://localhost:8000/v1."),
-]
-ApiKeyEnv = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="Environment variable that holds the model's key.  [default: the provider's usual]",
+    choice(
+        "--credit",
+        CREDITS,
+        "How a reward is shared among the experiences shown: alike, as the paper has it, or by "
+        "what the candidate made use of.",
+        "|".join(CREDITS),
     ),
 ]
 Prompts = Annotated[
@@ -250,17 +193,6 @@ Prompts = Annotated[
         help="Folder with texts of your own for a model, in place of ours file by file; "
         "`evokernel prompts copy DIR` makes one.",
     ),
-]
-Usd = Annotated[
-    float | None, typer.Option(metavar="X", help="US dollars that a model may cost at most.")
-]
-Tokens = Annotated[
-    int | None,
-    typer.Option(min=1, metavar="N", help="Tokens, of prompts and replies, to spend at most."),
-]
-Timeout = Annotated[
-    float | None,
-    typer.Option(min=1, metavar="S", help="Seconds that a reply may take.  [default: 600]"),
 ]
 NoTune = Annotated[
     bool, typer.Option("--no-tune", help="Take declared values (`TUNE`) as they stand.")
@@ -297,3 +229,25 @@ TaskName = Annotated[
 
 RUNS = Path("runs")
 """The default of `--runs-dir`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measuring:
+    """How candidates are tuned and timed."""
+
+    no_tune: NoTune = False
+    tune_budget: TuneBudget = ""
+    threads: Threads = 0
+    quick: Quick = False
+
+    def bench(self) -> dict[str, Any]:
+        """Fields of `BenchConfig`.
+
+        Raises:
+            ConfigError: a budget that cannot be read.
+        """
+        return {
+            "threads": self.threads,
+            "measurement": "quick" if self.quick else "standard",
+            "tune": tune_budget(self.no_tune, self.tune_budget),
+        }

@@ -7,6 +7,7 @@ import typer
 from rich.table import Table
 
 from evokernel.cli import options
+from evokernel.cli.choices import one_of
 from evokernel.cli.groups import group
 from evokernel.cli.listing import show, show_pairs
 from evokernel.cli.runs import found
@@ -106,7 +107,7 @@ def show_prompt(
 
     Example: evokernel prompts show refine --run runs/20260131-180000-softmax-1a2b
     """
-    options.one_of("STEP", STEPS)(step)
+    one_of("STEP", STEPS)(step)
     if (task is None) == (run is None):
         raise ConfigError("`prompts show` expects either `--task TASK` or `--run RUN`")
     from evokernel.prompts import Texts, render

@@ -2,14 +2,15 @@
 
 import shutil
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evokernel.cli import campaign, model_options, options
+from evokernel.cli import campaign, model_options, options, run_options
 from evokernel.cli.faults import complain, paragraph
+from evokernel.cli.flat import flat
 from evokernel.cli.runs import found
 from evokernel.errors import ConfigError, EvoKernelError
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     Work = Callable[[Callable[[Event], None]], RunResult]
 
 
+@flat
 def run(
     tasks: Annotated[
         list[str],
@@ -29,44 +31,13 @@ def run(
             help="Names of built-in tasks, paths of task files, or one campaign file (.toml).",
         ),
     ],
-    backend: options.BackendOrNone = None,
-    precision: options.PrecisionOrNone = None,
-    attempts: options.Attempts = None,
-    minutes: options.Minutes = None,
-    width: options.Width = None,
-    depth: options.Depth = None,
-    patience: options.Patience = None,
-    roofline: options.RooflineShare = None,
-    seed: options.Seed = 0,
-    start: options.Start = None,
-    model: options.Model = None,
-    agentic: options.Agentic = False,
-    or_plain: options.OrPlain = False,
-    skills: options.Skills = None,
-    base_url: options.BaseUrl = None,
-    api_key_env: options.ApiKeyEnv = None,
-    prompts: options.Prompts = None,
-    usd: options.Usd = None,
-    tokens: options.Tokens = None,
-    timeout: options.Timeout = None,
-    model_draft: model_options.ModelDraft = None,
-    model_refine: model_options.ModelRefine = None,
-    effort: model_options.Effort = None,
-    param: model_options.Param = None,
-    reply_tokens: model_options.ReplyTokens = None,
-    model_config: model_options.ModelFile = None,
-    record: model_options.Record = None,
-    memory: options.MemoryOrNone = None,
-    policy: options.Policy = None,
-    credit: options.Credit = "equal",
-    reward: options.Reward = None,
-    starts: options.Starts = "hope",
-    no_tune: options.NoTune = False,
-    tune_budget: options.TuneBudget = "",
+    kernel: run_options.KernelOptions,
+    search: run_options.SearchOptions,
+    author: model_options.AuthorOptions,
+    memory: run_options.MemoryOptions,
+    measuring: options.Measuring,
     runs_dir: options.RunsDir = options.RUNS,
     jobs: options.Jobs = None,
-    threads: options.Threads = 0,
-    quick: options.Quick = False,
     force: options.Force = False,
     as_json: options.AsJsonLines = False,
 ) -> None:
@@ -84,45 +55,10 @@ def run(
 
     Example: evokernel run rms_norm --model replay:rms_norm --attempts 4
     """
-    measurement = "quick" if quick else "standard"
-    tune = options.tune_budget(no_tune, tune_budget)
-    search = {"width": width, "depth": depth, "patience": patience, "roofline": roofline}
-    budget = {"attempts": attempts, "minutes": minutes, "usd": usd, "tokens": tokens}
-    parts = {
-        "backend": backend or _picked(),
-        "precision": precision,
-        "runs": runs_dir,
-        "budget": _named(budget),
-        "search": {**_named(search), "seed": seed, "start": tuple(start or ())},
-        "memory": {**_memory(memory, policy), "credit": credit, "reward": reward, "starts": starts},
-        "bench": {"threads": threads, "measurement": measurement, "tune": tune},
-        "force": force,
-        "prompts": prompts and prompts.absolute(),
-        "record": _only_one(record, tasks),
-        **_agent(model, agentic, {"or_plain": or_plain, "skills": skills and skills.absolute()}),
-        **model_options.proposer(
-            {"model": model, "draft": model_draft, "refine": model_refine},
-            {
-                "base_url": base_url,
-                "api_key_env": api_key_env,
-                "timeout_s": timeout,
-                "reasoning_effort": effort,
-                "reply_tokens": reply_tokens,
-            },
-            param,
-            model_config,
-            {
-                "usd": usd,
-                "tokens": tokens,
-                "base-url": base_url,
-                "api-key-env": api_key_env,
-                "effort": effort,
-                "reply-tokens": reply_tokens,
-                "record": record,
-                "prompts": prompts,
-            },
-        ),
-    }
+    if author.record and len(tasks) > 1:
+        raise ConfigError("`--record` takes the calls of one task; run the others by themselves")
+    parts = run_options.parts(kernel, search, author, memory, measuring)
+    parts = {**parts, "runs": runs_dir, "force": force}
     if campaign.is_wanted(tasks, jobs):
         campaign.begin(tasks, jobs, parts, _config, as_json)
         return
@@ -224,54 +160,12 @@ def _tell_all(configs: "list[RunConfig]", ends: "list[RunResult | None]") -> Non
         print(f"{name}  {', '.join((milliseconds(end.best.median_ms), *speedups))}")
 
 
-def _picked() -> str:
-    """The backend where none is named: a GPU that is there is used."""
-    from evokernel.bench.gpu import choice
-
-    return choice.picked()
-
-
 def _task(where: str) -> str:
     """Read each task before the first run begins: the last one may be misspelt."""
     from evokernel.task import Task
 
     Task.load(where)
     return where
-
-
-def _only_one(record: Path | None, tasks: list[str]) -> Path | None:
-    if record and len(tasks) > 1:
-        raise ConfigError("`--record` takes the calls of one task; run the others by themselves")
-    return record
-
-
-def _named(options: Mapping[str, object]) -> dict[str, object]:
-    """The options that were given; the others are for the configuration to settle."""
-    return {name: value for name, value in options.items() if value is not None}
-
-
-def _agent(model: str | None, agentic: bool, given: dict[str, Any]) -> dict[str, Any]:
-    """Whether the model works with tools; its skills are read before anything else begins."""
-    wanted = [f"--{name.replace('_', '-')}" for name, value in given.items() if value]
-    if agentic and model is None:
-        raise ConfigError("`--agentic` is about a model: expected `--model NAME` with it")
-    if not agentic and wanted:
-        raise ConfigError(f"`{wanted[0]}` is about `--agentic`: expected that with it")
-    if not agentic:
-        return {}
-    from evokernel.config import AgentConfig
-    from evokernel.proposers.llm.skills import Skills
-
-    Skills.load(AgentConfig.model_validate(given), "cpp")
-    return {"agent": given}
-
-
-def _memory(memory: str | None, policy: str | None) -> dict[str, Any]:
-    from evokernel.cli import memory_place
-
-    if memory == "none":
-        return {"path": None, "policy": policy or "none"}
-    return {"path": memory_place.path(memory), "policy": policy or "evokernel"}
 
 
 def _config(**parts: Any) -> "RunConfig":

@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from evokernel.cli import options
+from evokernel.cli.choices import one_of
 from evokernel.cli.listing import show
 from evokernel.cli.wording import counted, duration, folded
 
@@ -53,7 +54,7 @@ def selftest(
 
     known = {label for exhibit in exhibits() for label in exhibit.labels}
     for name in names or ():
-        options.one_of("NAME", sorted(known))(name)
+        one_of("NAME", sorted(known))(name)
     wanted = chosen(names or (), quick)
     if source:
         typer.echo("\n\n".join(f"# {e.name}\n{e.candidate().source.strip()}" for e in wanted))

@@ -110,35 +110,15 @@ def _read(
     label: str,
 ) -> Recorded:
     import torch
-    from torch.export.graph_signature import InputKind, OutputKind
+    from torch.export.graph_signature import OutputKind
 
-    signature = program.graph_signature
-    if any(spec.kind is not OutputKind.USER_OUTPUT for spec in signature.output_specs):
+    outputs = program.graph_signature.output_specs
+    if any(spec.kind is not OutputKind.USER_OUTPUT for spec in outputs):
         raise ModuleNotCaptured(f"{label} cannot be captured: it changes its inputs; {_ADVICE}")
-    state: dict[str, Any] = {}
-    constants: dict[str, Any] = {}
-    parameters: set[str] = set()
-    heads: list[str] = []
     order = _order(module, args, kwargs)
     leaves = _leaves((*args, *(kwargs[key] for key in order[len(args) :])), order)
-    for spec in signature.input_specs:
-        if spec.kind is InputKind.USER_INPUT:
-            heads.append(leaves.pop(0))
-        elif spec.kind is InputKind.PARAMETER:
-            state[spec.target] = program.state_dict[spec.target].detach()
-            parameters.add(spec.target)
-            heads.append(_attribute(spec.target))
-        elif spec.kind is InputKind.BUFFER and spec.persistent:
-            state[spec.target] = program.state_dict[spec.target].detach()
-            heads.append(_attribute(spec.target))
-        elif spec.kind in (InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
-            held = constants if exactly(program.constants[spec.target]) else state
-            held[spec.target] = program.constants[spec.target].detach()
-            heads.append(_attribute(spec.target))
-        else:
-            what = spec.kind.name.lower().replace("_", " ")
-            raise ModuleNotCaptured(f"{label} cannot be captured: it uses a {what}; {_ADVICE}")
-    lines = _body(program.graph_module, heads, label)
+    held = _held(program, leaves, label)
+    lines = _body(program.graph_module, held.heads, label)
     results = [
         getattr(node, "name", repr(node))
         for node in program.graph_module.graph.output_node().args[0]
@@ -151,12 +131,43 @@ def _read(
         )
     lines.append(f"return {returned}")
     text = "\n".join(f"        {line}" for line in lines)
-    return Recorded(
-        f"    def forward({', '.join(('self', *order))}):\n{text}\n",
-        state,
-        frozenset(parameters),
-        constants,
-    )
+    forward = f"    def forward({', '.join(('self', *order))}):\n{text}\n"
+    return Recorded(forward, held.state, frozenset(held.parameters), held.constants)
+
+
+class _Held(NamedTuple):
+    """What a recorded program reads."""
+
+    heads: list[str]
+    """An expression for each, in its order."""
+    state: dict[str, Any]
+    parameters: set[str]
+    constants: dict[str, Any]
+
+
+def _held(program: Any, leaves: list[str], label: str) -> _Held:
+    """Where the program finds each of its inputs: among the arguments, or in the module."""
+    from torch.export.graph_signature import InputKind
+
+    found = _Held([], {}, set(), {})
+    for spec in program.graph_signature.input_specs:
+        name = spec.target
+        if spec.kind is InputKind.USER_INPUT:
+            found.heads.append(leaves.pop(0))
+            continue
+        if spec.kind is InputKind.PARAMETER:
+            found.state[name] = program.state_dict[name].detach()
+            found.parameters.add(name)
+        elif spec.kind is InputKind.BUFFER and spec.persistent:
+            found.state[name] = program.state_dict[name].detach()
+        elif spec.kind in (InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+            place = found.constants if exactly(program.constants[name]) else found.state
+            place[name] = program.constants[name].detach()
+        else:
+            what = spec.kind.name.lower().replace("_", " ")
+            raise ModuleNotCaptured(f"{label} cannot be captured: it uses a {what}; {_ADVICE}")
+        found.heads.append(_attribute(name))
+    return found
 
 
 def _order(module: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:

@@ -130,24 +130,29 @@ class Calls:
             self._services.places,
             self._services.allowance.held(prompt, self.facts(), wanted) as limit,
         ):
-            began = time.monotonic()
             asked = Asked(messages, tuple(tools), {}, step, stage)
-            reply, tries = self._answered(asked, limit, began + self._settings.deadline_s)
-            call = Call(
-                kind="call",
-                number=0,
-                step=step,
-                stage=stage,
-                model=self.model,
-                request=request,
-                messages=messages,
-                tools=tuple(tool.name for tool in tools),
-                reply=reply,
-                seconds=round(time.monotonic() - began, 3),
-                tries=tries,
-            )
-            book.add(call, messages)
+            reply = self._recorded(asked, request, limit)
         self._learn(messages, reply)
+        return reply
+
+    def _recorded(self, asked: Asked, request: str, limit: int | None) -> Reply:
+        """Have it answered, and store the reply before anything is made of it."""
+        began = time.monotonic()
+        reply, tries = self._answered(asked, limit, began + self._settings.deadline_s)
+        call = Call(
+            kind="call",
+            number=0,
+            step=asked.step,
+            stage=asked.stage,
+            model=self.model,
+            request=request,
+            messages=tuple(asked.messages),
+            tools=tuple(tool.name for tool in asked.tools),
+            reply=reply,
+            seconds=round(time.monotonic() - began, 3),
+            tries=tries,
+        )
+        self._services.book.add(call, call.messages)
         return reply
 
     def once(self, step: str, key: str, work: Callable[[], str]) -> str:
