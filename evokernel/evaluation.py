@@ -343,3 +343,11 @@ class Promotion(Frozen):
     """What compute-sanitizer printed of a GPU kernel's faults, capped."""
     notes: tuple[str, ...] = ()
     """What was not looked at, and why."""
+    measurement: Literal["standard", "quick"] = "standard"
+    """Measurement profile of the ratio."""
+
+    @property
+    def is_undecided(self) -> bool:
+        """Whether it was measured so roughly that it may be a gain as well as a loss."""
+        ratio = self.ratio
+        return self.measurement == "quick" and ratio is not None and ratio.low <= 1 <= ratio.high

@@ -175,7 +175,8 @@ class Memory(Exchange):
     def promote(self, run: str, promotions: Sequence[Promotion], step: str) -> tuple[str, ...]:
         """Let the second look decide on the run's claims.
 
-        Confirmed ones become active with the new ratio as their measurement, the others suspect.
+        Confirmed ones become active with the new ratio as their measurement, the others suspect;
+        one that `--quick` could not tell from no change stays as it is.
         A promotion means the experiences of this run whose kind is its `claim` and whose
         `origin.candidate` is its `candidate`. What was withdrawn for good stays withdrawn.
 
@@ -321,8 +322,11 @@ class Memory(Exchange):
             measurement = entry.experience.measurement
             if promotion.ratio is not None:
                 measurement = measurement.model_copy(update={"speedup": promotion.ratio})
-            reason = promotion.reason or looked
-            status = ExperienceStatus.ACTIVE if promotion.holds else ExperienceStatus.SUSPECT
+            status, reason = ExperienceStatus.SUSPECT, promotion.reason or looked
+            if promotion.holds:
+                status = ExperienceStatus.ACTIVE
+            if promotion.holds and promotion.is_undecided:
+                status, reason = entry.status, f"{looked}, too roughly to tell a gain from a loss"
             if entry.is_pinned and not promotion.holds:
                 status, reason = entry.status, f"pinned, so kept as it is, although {reason}"
             yield Verdict(entry.experience.id, status, reason, measurement)

@@ -306,6 +306,7 @@ def test_promotion_looks_again_in_fresh_processes(evaluator):
     )
     kernel, edit, fix, wrong = evaluator.promote(claims)
     assert (kernel.claim, kernel.holds, kernel.processes) == ("kernel", True, 3)
+    assert kernel.measurement == evaluator.config.measurement
     assert (edit.parent, edit.holds) == (parent.sha, True)
     assert kernel.ratio is not None
     assert edit.ratio is not None

@@ -109,6 +109,21 @@ class MemoryContract:
         memory.promote("old", [promotion("A", ratio=slower)], "old/9")
         assert memory.get(id).experience.outcome == "failure"
 
+    @pytest.mark.parametrize("kind", ["kernel", "edit"])
+    def test_a_rough_measurement_that_may_be_a_loss_is_no_win(self, memory, kind):
+        (id,) = keep(memory, edit("A", kind=kind))
+        maybe = Interval(value=1.1, low=0.9, high=1.4)
+        rough = promotion("A", claim=kind, ratio=maybe, measurement="quick")
+        assert memory.promote("old", [rough], "old/9") == ()
+        entry = memory.get(id)
+        assert (entry.status, entry.experience.measurement.speedup) == (QUARANTINE, maybe)
+        assert "too roughly to tell a gain from a loss" in entry.reason
+        assert shows(memory, "1", run="other") == ()
+
+    def test_a_rough_measurement_that_tells_a_gain_is_believed(self, memory):
+        (id,) = keep(memory, edit("A"))
+        assert memory.promote("old", [promotion("A", measurement="quick")], "old/9") == (id,)
+
     def test_what_does_not_hold_is_suspect_and_hidden(self, memory):
         (id,) = keep(memory, edit("A"))
         assert memory.promote("old", [promotion("A", holds=False)], "old/9") == ()

@@ -52,7 +52,9 @@ def promote(session: Session, claims: tuple[Claim, ...]) -> tuple[Promotion, ...
     together = 1 if session.oracle.is_large else TOGETHER
     for first in range(0, len(children), together):
         _look(session, children[first : first + together])
-    return tuple(answer for child in children for answer in child.answers(session.pace))
+    profile = {"measurement": session.config.measurement}
+    answers = (answer for child in children for answer in child.answers(session.pace))
+    return tuple(answer.model_copy(update=profile) for answer in answers)
 
 
 def pair(session: Session, first: Candidate | None, second: Candidate, pace: Pace) -> Series:
