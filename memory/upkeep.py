@@ -17,6 +17,8 @@ from evokernel.memory.withdrawal import Withdrawal
 
 QUARANTINE, ACTIVE = ExperienceStatus.QUARANTINE, ExperienceStatus.ACTIVE
 
+CLAIMS = ("kernel", "edit", "fix")
+"""Kinds that claim something which can be judged; notes and lessons are a matter of trust."""
 WORTH_FLUSHING = 16
 """Changes that gather before `close` opens Chroma, which takes 1.5 s; until then the changed ones
 are compared exactly, so that nothing is missed (ours)."""
@@ -103,6 +105,40 @@ class Upkeep(Accounts):
             self._journal.add_statuses(verdicts, _by_hand())
             self._sync()
             return withdrawal.ids
+
+    def approve(self, ids: Sequence[str], reason: str) -> tuple[str, ...]:
+        """Let remarks in quarantine be shown to every task: a person has read them.
+
+        Returns:
+            Ids of those that were in quarantine.
+
+        Raises:
+            StoreError: no such experience, one that was withdrawn or found wrong, or one whose
+                claim has to be measured instead.
+        """
+        with self._lock:
+            named = [self._card(id) for id in dict.fromkeys(ids)]
+            for card in named:
+                self._require_readable(card.id, card.kind)
+            found = [card.id for card in named if self._shelf.statuses[card.id] is QUARANTINE]
+            self._has_written = True
+            self._journal.add_statuses([Verdict(id, ACTIVE, reason) for id in found], _by_hand())
+            self._sync()
+            return tuple(found)
+
+    def _require_readable(self, id: str, kind: str) -> None:
+        """Refuse to approve by reading what reading cannot tell."""
+        status, reason = self._shelf.statuses[id], self._shelf.reasons[id]
+        if status is QUARANTINE and kind in CLAIMS:
+            raise StoreError(
+                f"`{id}` claims something of a kernel that has to be measured; expected a remark: "
+                "`evokernel memory admit TASK` judges kernels, edits and fixes"
+            )
+        if status not in {QUARANTINE, ACTIVE}:
+            raise StoreError(
+                f"`{id}` is {status} ({reason}); expected one in quarantine: `evokernel memory "
+                "list --status quarantine` shows them, `memory reinstate` takes suspicion away"
+            )
 
     def reinstate(self, ids: Sequence[str], reason: str) -> tuple[str, ...]:
         """Give what is suspect or retired the status that it had before: it was found right.

@@ -102,6 +102,46 @@ class TestEdit:
         assert f"the nearest is `{ROOT.id}`" in told
 
 
+class TestApprove:
+    REMARK = lesson("remark", measurement=edit("x").measurement)
+
+    def test_a_remark_is_shown_to_every_task_once_a_person_has_read_it(self, said, place):
+        with Memory.open(config(place)) as memory:
+            (id,) = keep(memory, self.REMARK)
+            assert id not in shows(memory, "1", run="other")
+        assert said("list", "--status", "quarantine")[1].count(id) == 1
+        code, out = said("approve", id, "--because", "true for all rows")
+        assert (code, out) == (0, f"`{id}` is active now\n")
+        with Memory.open(config(place)) as memory:
+            assert memory.get(id).reason == "true for all rows"
+            others = (ROOT.id, CHILD.id, GRANDCHILD.id)
+            assert id in shows(memory, "2", *others, run="other")
+
+    def test_what_is_active_stays_so_with_its_reason(self, said, place):
+        code, out = said("approve", ROOT.id)
+        assert (code, out) == (0, f"`{ROOT.id}` is active as before: it was not in quarantine\n")
+        (entry,) = json.loads(said("approve", ROOT.id, "--json")[1])
+        assert entry["reason"] == "a lesson from a failure claims no speed"
+
+    def test_claims_of_kernels_are_measured_instead(self, said, place):
+        with Memory.open(config(place)) as memory:
+            (id,) = keep(memory, edit("fast"))
+        code, told = said("approve", id)
+        assert code == 2
+        assert "`evokernel memory admit TASK` judges kernels, edits and fixes" in told
+
+    def test_what_was_withdrawn_stays_withdrawn(self, said, place):
+        assert said("forget", ROOT.id, "--because", "wrong")[0] == 0
+        code, told = said("approve", ROOT.id)
+        assert code == 2
+        assert f"`{ROOT.id}` is tombstone (wrong)" in told
+
+    def test_an_unknown_id_suggests_the_nearest(self, said, place):
+        code, told = said("approve", ROOT.id[:-1])
+        assert code == 2
+        assert f"the nearest is `{ROOT.id}`" in told
+
+
 class TestPin:
     def test_it_is_in_every_pool_that_it_fits_into(self, said, tmp_path):
         far = lesson("far", family="scan", fingerprint="scan")

@@ -41,7 +41,11 @@ KindOption = Annotated[
 ]
 StatusOption = Annotated[
     str | None,
-    choice("--status", ExperienceStatus, "Only this status: " + ", ".join(ExperienceStatus) + "."),
+    choice(
+        "--status",
+        tuple(ExperienceStatus),
+        "Only this status: " + ", ".join(ExperienceStatus) + ".",
+    ),
 ]
 BackendOption = Annotated[
     str | None,
@@ -58,6 +62,7 @@ app.command("pin")(memory_edits.pin)
 app.command("unpin")(memory_edits.unpin)
 app.command("forget")(memory_edits.forget)
 app.command("trim")(memory_bank.trim)
+app.command("approve")(memory_edits.approve)
 app.command("reinstate")(memory_edits.reinstate)
 app.command("export")(memory_exchange.export)
 app.command("import")(memory_exchange.take_over)

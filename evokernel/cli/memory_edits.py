@@ -1,4 +1,4 @@
-"""Owns `evokernel memory edit`, `pin`, `forget` and `reinstate`: what people change by hand."""
+"""Owns `evokernel memory edit`, `pin`, `approve`, `forget`, `reinstate`: what people change."""
 
 import json
 import tomllib
@@ -138,6 +138,30 @@ def forget(
     for id in withdrawal.gone:
         typer.echo(f"`{id}` is withdrawn already")
     typer.echo(_told(withdrawal, is_done))
+
+
+def approve(
+    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="What was read.")],
+    because: Because = "read and found right",
+    as_json: options.AsJson = False,
+    memory: options.MemoryPath = None,
+) -> None:
+    """Take over remarks that are in quarantine: from now on they are shown to every task.
+
+    For what others wrote in words, such as coding agents through MCP. What claims something of a
+    kernel is judged instead, by `memory admit`; `memory forget` throws a remark away.
+
+    Example: evokernel memory approve lesson-0123456789ab --because "true for all rows"
+    """
+    with opened_at(memory) as opened:
+        found = opened.approve(ids, because)
+        entries = [opened.get(id) for id in dict.fromkeys(ids)]
+    if as_json:
+        print_json([tables.plain(entry) for entry in entries])
+        return
+    for entry in entries:
+        was = "now" if entry.experience.id in found else "as before: it was not in quarantine"
+        typer.echo(f"`{entry.experience.id}` is {entry.status} {was}")
 
 
 def reinstate(

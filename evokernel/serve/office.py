@@ -220,8 +220,8 @@ class Office:
 
 
 QUARANTINED = (
-    "It is shown inside this run only, until a person takes it over (docs/for-agents.md): nothing "
-    "that was not measured is shown to other tasks by itself."
+    "It is shown inside this run only, until a person takes it over (`evokernel memory approve`): "
+    "nothing that was not measured is shown to other tasks by itself."
 )
 
 

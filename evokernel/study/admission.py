@@ -8,9 +8,7 @@ from evokernel.evaluation import Promotion
 from evokernel.frozen import Frozen
 from evokernel.memory.experience import Entry, ExperienceStatus
 from evokernel.memory.store import Memory
-
-CLAIMS = ("kernel", "edit", "fix")
-"""Kinds that claim something which can be judged; notes and lessons are a matter of trust."""
+from evokernel.memory.upkeep import CLAIMS
 
 
 class Admitted(Frozen):
