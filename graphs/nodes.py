@@ -39,7 +39,7 @@ def prepare(state: State, runtime: Runtime[Services]) -> State:
         with services.stop.waiting():
             measured = services.evaluator.baselines()
             facts = services.evaluator.facts()
-        environment = facts.model_dump(mode="json", exclude={"protections"})
+        environment = facts.model_dump(mode="json", exclude={"protections"}, exclude_none=True)
         protections = json.dumps(facts.protections)
         services.record.add_environment(
             {name: str(fact) for name, fact in environment.items()} | {"protections": protections}

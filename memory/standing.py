@@ -1,5 +1,6 @@
-"""Owns what a memory says against a candidate, for those who look at its results elsewhere."""
+"""Owns what a memory says of candidates and experiences to those who met them elsewhere."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from evokernel.config import MemoryConfig
@@ -48,6 +49,18 @@ def standing(place: Path, candidate: str) -> Standing:
         suspect=tuple(entry.experience.id for entry in rest),
         reason=next((entry.reason for entry in (*gone, *rest)), ""),
     )
+
+
+def summaries(place: Path, ids: Sequence[str]) -> dict[str, str]:
+    """What experiences are about, by id, as far as the memory at `place` still knows them."""
+    if not ids or not (place / FILE).exists():
+        return {}
+    try:
+        with _opened(place) as memory:
+            known = {entry.experience.id: entry.experience.summary for entry in memory.list()}
+    except StoreError:
+        return {}  # a page about a run does not fail because of them
+    return {id: known[id] for id in ids if id in known}
 
 
 def retract(place: Path, candidate: str, reason: str) -> Withdrawal | None:

@@ -24,7 +24,8 @@ ROWS = (
     ("testing",),
     ("export", "external"),
     ("optimize",),
-    ("campaign", "doctor", "study", "report", "selftest", "serve", "training", "verify"),
+    ("campaign",),
+    ("doctor", "study", "report", "selftest", "serve", "training", "verify"),
     ("cli",),
     ("__main__",),
 )

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from evokernel.report.canvas import BEST, canvas
-from evokernel.report.html import rendered
+from evokernel.report.html import rendered, said
 from evokernel.report.html.code import Changes, highlighted
 from evokernel.report.html.figure import Mark, inline
 from evokernel.report.html.table import Cell, row, table
@@ -19,6 +19,12 @@ def test_foreign_text_is_shown_as_text():
     page = rendered("base.html", title=HOSTILE, subtitle="")
     assert "<img" not in page
     assert "&lt;/script&gt;&lt;img src=x onerror=alert(1)&gt;\\u202e\\x1b[2J" in page
+
+
+def test_names_in_a_sentence_are_code_and_nothing_else_is_markup():
+    text = said(f"**not** `a <b>` {HOSTILE} `open")
+    assert text.startswith("<strong>not</strong> <code>a &lt;b&gt;</code> &lt;/script&gt;&lt;img")
+    assert text.endswith("`open")
 
 
 def test_policy_allows_our_own_style_and_script_alone():

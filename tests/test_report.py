@@ -1,4 +1,4 @@
-"""The report of a run: what the page says, and plots that tell attempts apart."""
+"""The report of a run in Markdown: what it says, and plots that tell attempts apart."""
 
 import json
 from pathlib import Path
@@ -53,7 +53,7 @@ REFUTED = fake_kernel(1.0, promotes="no", note="too good")
 def told(tmp_path_factory) -> tuple[Path, str]:
     """A run with every kind of attempt, and its page."""
     path = run(tmp_path_factory.mktemp("runs"), GOOD, WRONG, SLOW, GOOD, REFUTED)
-    return path, write_report(path).page.read_text()
+    return path, write_report(path, form="md").page.read_text()
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_page_says(told, text):
 
 
 def test_page_says_what_memory_showed(tmp_path):
-    page = write_report(run(tmp_path, attempts=8)).page.read_text()
+    page = write_report(run(tmp_path, attempts=8), form="md").page.read_text()
     table = page.partition("## What memory showed")[2].partition("##")[0]
     assert "Policy `similarity`" in table
     assert "| `kernel-" in table
@@ -110,7 +110,7 @@ def test_plots_show_best_and_failures(told):
 @pytest.mark.parametrize("attempts", [1, 60])
 def test_every_attempt_has_a_line_of_its_own(tmp_path, attempts):
     path = run(tmp_path, attempts=attempts)
-    report = write_report(path, tmp_path / "out")
+    report = write_report(path, tmp_path / "out", "md")
     assert report.attempts == attempts
     assert all(plot.stat().st_size > 5000 for plot in report.plots)
     places = list(placed(Story(RunRecord.open(path)).rows))
@@ -124,12 +124,12 @@ def test_every_attempt_has_a_line_of_its_own(tmp_path, attempts):
 
 def test_rivals_of_the_best_are_named(tmp_path):
     path = run(tmp_path, GOOD, fake_kernel(2.01, note="as good"), SLOW)
-    page = write_report(path).page.read_text()
+    page = write_report(path, form="md").page.read_text()
     assert "1 other attempt may be as fast as the best, as far as the intervals tell: 2." in page
 
 
 def test_run_without_a_kernel_says_what_failed(tmp_path):
-    page = write_report(run(tmp_path, WRONG, WRONG)).page.read_text()
+    page = write_report(run(tmp_path, WRONG, WRONG), form="md").page.read_text()
     assert page.startswith("# Adds one to every element: no kernel passed\n")
     assert "## Result" not in page
     assert "| wrong_values | 2 |" in page
@@ -141,7 +141,7 @@ def test_run_under_way_is_told_as_far_as_it_is(tmp_path, capsys):
     events = (path / "events.jsonl").read_text().splitlines(keepends=True)
     (path / "events.jsonl").write_text("".join(events[:-1]) + '{"at": 1, "elaps')
     (path / "attempts" / "002" / "attempt.json").unlink()
-    assert main(["report", str(path), "--json", "-o", str(tmp_path / "out")]) == 0
+    assert main(["report", str(path), "--format", "md", "--json", "-o", str(tmp_path / "out")]) == 0
     report = json.loads(capsys.readouterr().out)
     assert (report["attempts"], report["is_finished"]) == (1, False)
     page = (tmp_path / "out" / "report.md").read_text()
@@ -154,7 +154,7 @@ def test_run_before_its_first_attempt_has_a_page_without_plots(tmp_path):
     record = RunRecord.create(config, TASK, fake_graph(), clock=FakeClock())
     record.event("began", run=record.id, path=str(record.path), task=TASK.name)
     record.close()
-    report = write_report(record.path)
+    report = write_report(record.path, form="md")
     assert report.plots == ()
     assert "None is finished yet." in report.page.read_text()
     assert "![" not in report.page.read_text()
@@ -174,11 +174,12 @@ def test_damaged_run_is_refused(tmp_path, capsys, file, text, word):
     (path / file).write_text(text)
     assert main(["report", str(path)]) == 2
     assert word.format(path=path) in capsys.readouterr().err
-    assert not (path / "report").exists()
+    assert not (path / "report.html").exists()
 
 
 def test_report_that_cannot_be_written_says_where(tmp_path, capsys):
     path = run(tmp_path, GOOD)
     (tmp_path / "file").write_text("")
-    assert main(["report", str(path), "-o", str(tmp_path / "file")]) == 2
-    assert "cannot be written to" in capsys.readouterr().err
+    for form in ("html", "md"):
+        assert main(["report", str(path), "-o", str(tmp_path / "file"), "--format", form]) == 2
+        assert "cannot be written to" in capsys.readouterr().err

@@ -331,8 +331,9 @@ def test_a_cheat_that_a_later_check_finds_is_shown_to_no_later_run(tmp_path, cap
     assert "right         no: wrong_values" in out
     assert "2 experiences withdrawn" in out
     assert main(["report", str(folder)]) == 0
-    page = (folder / "report" / "report.md").read_text()
-    assert "**Its best kernel is retracted: `evokernel verify` found it wrong_values" in page
+    page = (folder / "report.html").read_text()
+    retracted = "Its best kernel is retracted: <code>evokernel verify</code> found it wrong_values"
+    assert f'<p class="warning" role="alert">{retracted}' in page
     third = run(tmp_path, "third", fake_kernel(3.0, note="honest, too"))
     assert not its & {id for shown in _shown(third) for id in shown}
     capsys.readouterr()

@@ -282,7 +282,7 @@ def test_a_forced_run_carries_the_label(bad: Path, capsys: pytest.CaptureFixture
     assert record.header.label == LABEL
     assert f"note       {LABEL}" in str(Summary(record, result.reason).text(None))
     assert main(["report", str(result.path), "-o", str(bad.parent / "report")]) == 0
-    assert "**Task failed its check" in (bad.parent / "report" / "report.md").read_text()
+    assert ">Task failed its check" in (bad.parent / "report" / "report.html").read_text()
     assert of_run(result.path).claims.label == LABEL
     with Memory.open(MemoryConfig(path=record.memory)) as memory:
         (kept,) = memory.list()

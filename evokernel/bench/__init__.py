@@ -72,6 +72,12 @@ class Facts(Frozen):
     """CPU threads that both sides of a comparison get."""
     protections: dict[str, Any]
     """Which protections hold for workers, and why one is missing."""
+    cache_gbytes_per_s: float | None = None
+    """Best measured rate inside the caches, GB/s (1e9 bytes)."""
+    memory_gbytes_per_s: float | None = None
+    """Best measured rate from memory, GB/s."""
+    peak_gflops: float | None = None
+    """Rate of arithmetic that the roofline rests on, GFLOP/s."""
 
 
 HARNESS = f"evokernel {__version__}, measurement 1"

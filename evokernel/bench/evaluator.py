@@ -193,6 +193,9 @@ class LocalEvaluator:
             compiler=session.compiler.identity(),
             threads=session.threads,
             protections=protections.model_dump(mode="json"),
+            cache_gbytes_per_s=session.device.rates[0].best,
+            memory_gbytes_per_s=session.device.rates[-1].best,
+            peak_gflops=session.device.ceiling_gflops,
         )
 
     @property

@@ -77,6 +77,11 @@ class Roofline(Frozen):
         """Time that the arithmetic takes at least at the float32 peak, milliseconds."""
         return 1e-6 * flops / self.gflops
 
+    @property
+    def ceiling_gflops(self) -> float:
+        """The rate of arithmetic that the floor rests on, GFLOP/s."""
+        return 1e3 / self.compute_floor_ms(10**9)
+
     def floor_ms(self, min_bytes: int, flops: int, working_set: int | None = None) -> float:
         """The roofline: the longer of the two (Williams, Waterman and Patterson 2009)."""
         return max(self.memory_floor_ms(min_bytes, working_set), self.compute_floor_ms(flops))

@@ -166,8 +166,9 @@ class ExternalRun:
     def know_machine(self) -> None:
         """Put what the verdicts rest on into the record, where it is not there yet."""
         if "device" not in self.record.header.environment:
-            facts = self.evaluator.facts().model_dump(mode="json", exclude={"protections"})
-            self.record.add_environment({name: str(fact) for name, fact in facts.items()})
+            facts = self.evaluator.facts()
+            known = facts.model_dump(mode="json", exclude={"protections"}, exclude_none=True)
+            self.record.add_environment({name: str(fact) for name, fact in known.items()})
 
     def request(self, parent: int | None, shown: Retrieval | None = None) -> Request:
         """The situation of the next step, as a proposer would see it; for prompts."""

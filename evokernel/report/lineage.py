@@ -5,11 +5,10 @@ so that nothing overlaps however many there are.
 """
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from evokernel.evaluation import Status
-from evokernel.report.canvas import BEST, FAILED, FAINT, INK, PASSED, SPOILED, canvas, save
+from evokernel.report.canvas import BEST, FAILED, FAINT, INK, PASSED, SPOILED, canvas
 from evokernel.report.story import Row, Story
 from evokernel.wording import times
 
@@ -35,8 +34,11 @@ class Place(NamedTuple):
     """Number of the attempt above it."""
 
 
-def draw_lineage(story: Story, file: Path) -> None:
-    """Draw the descent of every attempt; what was changed stands beside it."""
+def lineage_figure(story: Story) -> Any:
+    """Draw the descent of every attempt; what was changed stands beside it.
+
+    Marks have the gid `attempt-N`.
+    """
     places = {place.row.number: place for place in placed(story.rows)}
     deepest = max(place.depth for place in places.values())
     step = min(STEP, MOST_STEPS / max(deepest, 1))
@@ -55,7 +57,7 @@ def draw_lineage(story: Story, file: Path) -> None:
     for place in places.values():
         _node(axes, place, step)
         _words(axes, place, step, words)
-    save(figure, file)
+    return figure
 
 
 def placed(rows: tuple[Row, ...]) -> Iterator[Place]:
@@ -99,6 +101,7 @@ def _node(axes: Any, place: Place, step: float) -> None:
         color=_color(row),
         markeredgecolor=BEST if row.is_on_path else _color(row),
         markeredgewidth=2.2 if row.is_on_path else 1,
+        gid=f"attempt-{row.number}",
         zorder=3,
     )
     axes.text(
@@ -110,6 +113,7 @@ def _node(axes: Any, place: Place, step: float) -> None:
         color="white",
         fontsize=6.5,
         zorder=4,
+        gid=f"number-{row.number}",
     )
 
 

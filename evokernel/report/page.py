@@ -4,12 +4,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from evokernel.answers import BASELINES, answers, memory_in_words
-from evokernel.config import NO_MODEL
 from evokernel.evaluation import Interval, Timing
 from evokernel.record.spending import spending
 from evokernel.report.population import tables
 from evokernel.report.story import Row, Story
 from evokernel.report.weak import weaknesses
+from evokernel.report.words import (
+    AGAIN,
+    commands,
+    ending,
+    environment,
+    headline,
+    is_going,
+    roofline,
+    shapes,
+)
 from evokernel.wording import call_time, counted, duration, milliseconds, times, with_interval
 
 
@@ -22,7 +31,7 @@ def page(story: Story, plots: tuple[str, ...]) -> str:
     """
     speed, lineage = plots if plots else ("", "")
     parts = [
-        f"# {story.task.title.rstrip('.')}: {_headline(story)}",
+        f"# {story.task.title.rstrip('.')}: {headline(story)}",
         _introduction(story),
         *([f"**Its best kernel is {story.standing}.**"] if story.is_fallen else []),
         *([f"**{label[:1].upper()}{label[1:]}.**"] if (label := story.record.header.label) else []),
@@ -40,7 +49,7 @@ def page(story: Story, plots: tuple[str, ...]) -> str:
         "## How to see it again",
         _commands(story),
         "## Machine and settings",
-        _facts(story),
+        _table(("what", "value"), environment(story).items()),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -51,29 +60,15 @@ def _population(story: Story) -> Iterator[str]:
         yield _table(head, rows)
 
 
-def _headline(story: Story) -> str:
-    if story.best is None:
-        return "no kernel passed" if story.ending else "no kernel passed yet"
-    ratios = [(name, story.outcome.ratio(name)) for name in BASELINES]
-    said = [f"{story.outcome.verdict(r)} {BASELINES[name]}" for name, r in ratios if r]
-    return "; ".join(said) or "right, but not timed"
-
-
 def _introduction(story: Story) -> str:
     header, outcome = story.record.header, story.outcome
     spent = f"{counted(len(story.rows), 'attempt')} in {duration(outcome.seconds)}"
-    endings = {"stopped": "it was interrupted and can be resumed", "failed": "it failed"}
-    going = endings.get(story.last, "**it was still going on, or was killed, at this moment**")
+    end = f"**{ending(story)}**" if is_going(story) else ending(story)
     cost = spending(story.record)
-    shapes = ", ".join(
-        f"{spec.dtype} [{' x '.join(map(str, spec.shape))}]"
-        for node in (story.graph.inputs if story.graph else ())
-        for spec in node.outputs
-    )
     return (
         f"Run `{header.id}` of {header.created.replace('T', ' ')}: task `{story.task.name}`"
-        f"{f' on {shapes}' if shapes else ''}, backend `{header.config.backend}`, kernels by "
-        f"`{header.config.proposer}`. {spent}; {story.ending or going}."
+        f"{f' on {on}' if (on := shapes(story)) else ''}, "
+        f"backend `{header.config.backend}`, kernels by `{header.config.proposer}`. {spent}; {end}."
         f"{f' Cost: {cost.in_words()}.' if cost.calls else ''}"
     )
 
@@ -98,7 +93,7 @@ def _result(story: Story) -> list[str]:
     head = ("against", "times as fast", "so it is", "measured in", "first measurement", "takes")
     facts = [
         ("time", f"{_call(timing)} a call, {_samples(timing.samples)}"),
-        *_roofline(story),
+        ("roofline", roofline(story)),
         *_memory_of_a_call(story),
         *_tuned(story),
         ("kernel", f"`{story.record.path}/best/kernel.py` (attempt {best.number})"),
@@ -106,19 +101,6 @@ def _result(story: Story) -> list[str]:
     ]
     intro = "In brackets: 95 % interval of alternating measurements."
     return ["## Result", _table(head, rows), intro, _list(f"**{n}**: {text}" for n, text in facts)]
-
-
-def _roofline(story: Story) -> Iterator[tuple[str, str]]:
-    best = story.outcome.best
-    assert best is not None
-    profile, timing = best.evaluation.profile, best.evaluation.timing
-    share = profile.roofline_share if profile else None
-    share = share if share is not None or timing is None else timing.roofline_share
-    if share is not None:
-        bound = profile.bound_by if profile else "unknown"
-        yield "roofline", f"{share:.0%} of what this machine can do; bound by {bound}"
-    else:
-        yield "roofline", "unknown: the task's work and traffic are not known"
 
 
 def _memory_of_a_call(story: Story) -> Iterator[tuple[str, str]]:
@@ -148,7 +130,7 @@ def _tuned(story: Story) -> Iterator[tuple[str, str]]:
 
 def _history(story: Story) -> list[str]:
     rows = []
-    is_gpu = _is_gpu(story)
+    is_gpu = story.is_gpu
     for attempt, parent in story.outcome.descent():
         row = story.row(attempt.number)
         gain = ""
@@ -166,7 +148,7 @@ def _history(story: Story) -> list[str]:
 
 
 def _attempts(story: Story) -> list[str]:
-    is_gpu = _is_gpu(story)
+    is_gpu = story.is_gpu
     rows = [
         (
             f"**{row.number}**" if row.is_best else str(row.number),
@@ -239,49 +221,8 @@ def _failures(story: Story) -> list[str]:
 
 
 def _commands(story: Story) -> str:
-    config, path = story.record.config, story.record.path
-    again = [f"evokernel run {config.task}", f"--attempts {config.budget.attempts}"]
-    again += [f"--minutes {config.budget.minutes:g}"] if config.budget.minutes else []
-    search = config.search
-    again += [f"--width {search.width}", f"--seed {search.seed}"]
-    again += [f"--depth {search.depth}"] if search.depth else []
-    again += [f"--patience {search.patience}"] if search.patience else []
-    again += [f"--roofline {search.roofline:g}"] if search.roofline else []
-    again += [f"--start {start}" for start in search.start]
-    again += [f"--policy {config.memory.policy}"] if config.memory.path else ["--memory none"]
-    again += [f"--threads {config.bench.threads}"] if config.bench.threads else []
-    again += [f"--model {config.proposer}"] if config.proposer not in NO_MODEL else []
-    again += ["--agentic"] if config.agent else []
-    again += ["--force"] if config.force else []
-    again += ["--quick"] if config.bench.measurement == "quick" else []
-    lines = [
-        "```",
-        *([f"evokernel verify {path}     # does the result hold here and now?"] * bool(story.best)),
-        *([f"evokernel export {path}     # the kernel as one file"] * bool(story.best)),
-        " ".join(again),
-        "```",
-    ]
-    return "\n".join(lines) + (
-        "\n\nThe values of the inputs are secret and drawn anew, times differ a little, and memory "
-        "has learned since: another run takes another way."
-    )
-
-
-def _facts(story: Story) -> str:
-    header = story.record.header
-    facts = {name: text for name, text in header.environment.items() if name != "protections"}
-    facts["EvoKernel"] = header.harness
-    facts["measurement"] = header.config.bench.measurement
-    facts["contract"] = story.task.options.contract or header.config.bench.contract
-    facts["precision"] = story.task.options.precision
-    for name, median in story.baselines.items():
-        facts[f"baseline {BASELINES.get(name, name)}"] = milliseconds(median)
-    return _table(("what", "value"), facts.items())
-
-
-def _is_gpu(story: Story) -> bool:
-    """Whether device times were taken, and wall times beside them."""
-    return any(row.wall_ms is not None for row in story.rows)
+    lines = [line if not why else f"{line}     # {why}" for line, why in commands(story)]
+    return "\n".join(["```", *lines, "```"]) + f"\n\n{AGAIN}"
 
 
 def _time_heads(is_gpu: bool) -> tuple[str, ...]:

@@ -1,18 +1,20 @@
 """Owns the plot of speed over attempts."""
 
-from pathlib import Path
 from typing import Any
 
 from evokernel.evaluation import Status
-from evokernel.report.canvas import BEST, FAILED, INK, PASSED, SPOILED, canvas, save, speed_axis
+from evokernel.report.canvas import BEST, FAILED, INK, PASSED, SPOILED, canvas, speed_axis
 from evokernel.report.story import Row, Story
 from evokernel.wording import times
 
 
-def draw_speed(story: Story, file: Path) -> None:
-    """Draw each attempt's speedup over eager with its interval, the best so far, and baselines."""
-    width = min(16.0, max(7.0, 3.0 + 0.2 * len(story.rows)))
-    figure, axes = canvas(width, 4.6)
+def speed_figure(story: Story) -> Any:
+    """Draw each attempt's speedup over eager with its interval, the best so far, and baselines.
+
+    Marks have the gid `attempt-N`.
+    """
+    width = min(16.0, max(6.4, 2.4 + 0.2 * len(story.rows)))
+    figure, axes = canvas(width, 4.4)
     low, high = _range(story)
     axes.set_yscale("log")
     axes.set_ylim(low, high)
@@ -25,10 +27,8 @@ def draw_speed(story: Story, file: Path) -> None:
     axes.set_xlabel("attempt")
     axes.set_ylabel("times as fast as eager")
     axes.set_title(f"{story.task.name}: speed over attempts", loc="left", color=INK)
-    axes.legend(
-        loc="upper left", bbox_to_anchor=(1.01, 1.0), fontsize=8, frameon=False, borderaxespad=0
-    )
-    save(figure, file)
+    figure.legend(loc="outside lower left", ncols=4, fontsize=9, frameon=False)
+    return figure
 
 
 def _range(story: Story) -> tuple[float, float]:
@@ -84,24 +84,21 @@ def _points(
     axes: Any, rows: list[Row], marker: str, face: str, label: str, color: str = PASSED
 ) -> None:
     found = [(row.number, row.ratio) for row in rows if row.ratio is not None]
-    if not found:
-        return
-    values = [ratio.value for _, ratio in found]
-    below = [ratio.value - ratio.low for _, ratio in found]
-    above = [ratio.high - ratio.value for _, ratio in found]
-    axes.errorbar(
-        [number for number, _ in found],
-        values,
-        yerr=[below, above],
-        fmt=marker,
-        markersize=5,
-        color=color,
-        markerfacecolor=face,
-        elinewidth=1.2,
-        capsize=2.5,
-        label=label,
-        zorder=3,
-    )
+    for index, (number, ratio) in enumerate(found):
+        ends = [[ratio.value - ratio.low], [ratio.high - ratio.value]]
+        style = {"color": color, "elinewidth": 1.2, "capsize": 2.5, "zorder": 3}
+        axes.errorbar([number], [ratio.value], yerr=ends, fmt="none", **style)
+        axes.plot(
+            [number],
+            [ratio.value],
+            marker,
+            markersize=5,
+            color=color,
+            markerfacecolor=face,
+            label="_" if index else label,
+            gid=f"attempt-{number}",
+            zorder=3.5,
+        )
 
 
 def _failures(story: Story, axes: Any, low: float, high: float) -> None:
@@ -111,15 +108,16 @@ def _failures(story: Story, axes: Any, low: float, high: float) -> None:
     failed = [r.number for r in story.rows if not r.status.is_feasible and r.status is not spoiled]
     uncharged = [row.number for row in story.rows if row.status is spoiled]
     for numbers, color, label in ((failed, FAILED, "failed"), (uncharged, SPOILED, "not measured")):
-        if numbers:
+        for index, number in enumerate(numbers):
             axes.plot(
-                numbers,
-                [place] * len(numbers),
+                [number],
+                [place],
                 "x",
                 color=color,
                 markersize=7,
-                label=label,
+                label="_" if index else label,
                 mew=1.8,
+                gid=f"attempt-{number}",
             )
 
 

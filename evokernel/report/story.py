@@ -92,6 +92,11 @@ class Story:
         """The row of the best kernel."""
         return next((row for row in self.rows if row.is_best), None)
 
+    @property
+    def is_gpu(self) -> bool:
+        """Whether device times were taken, and wall times beside them."""
+        return any(row.wall_ms is not None for row in self.rows)
+
     def row(self, number: int) -> Row:
         """The row of an attempt, which must be there."""
         return next(row for row in self.rows if row.number == number)

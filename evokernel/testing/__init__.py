@@ -214,6 +214,9 @@ class FakeEvaluator:
             compiler="none",
             threads=1,
             protections=Protections().model_dump(mode="json"),
+            cache_gbytes_per_s=0.02,
+            memory_gbytes_per_s=0.002048,  # the graph's bytes in half a millisecond
+            peak_gflops=0.005,
         )
 
     @property

@@ -20,7 +20,7 @@ figures in tiles, tables (`evokernel.report.html.table`), plots (`figure.inline`
 What the script adds is made by the script, so that a page without it has no dead controls: tables
 are sorted by their heads, filtered by a word or by the values of a column with `is_choice`, and
 marks of plots show their tooltips at once. `data-items` on an element and `data-item` on its parts
-give any other list the same search box.
+give any other list the same search box. `said` sets names in backquotes as code.
 
 Nothing is loaded from elsewhere: the page's own policy forbids it, inline styles and handlers too,
 and allows exactly our style sheet and our script, by their hashes. Every text is escaped, and what
@@ -30,6 +30,7 @@ what `figure`, `code` and the templates make is markup.
 
 import base64
 import hashlib
+import re
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +41,7 @@ from evokernel.wording import plain
 
 if TYPE_CHECKING:
     from jinja2 import Environment
+    from markupsafe import Markup
 
 FOLDER = Path(__file__).parent
 
@@ -103,7 +105,7 @@ def rendered(template: str, **given: Any) -> str:
 def _templates() -> "Environment":
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    return Environment(
+    made = Environment(
         loader=FileSystemLoader(FOLDER),
         autoescape=True,
         undefined=StrictUndefined,
@@ -111,6 +113,16 @@ def _templates() -> "Environment":
         lstrip_blocks=True,
         finalize=_shown,
     )
+    made.filters["said"] = said
+    return made
+
+
+def said(text: str) -> "Markup":
+    """A sentence with its `names` in the type of code, and **weight** where it has it."""
+    from markupsafe import Markup, escape
+
+    shown = re.sub(r"`([^`\n]+)`", r"<code>\1</code>", str(escape(plain(text))))
+    return Markup(re.sub(r"\*\*([^*\n]+)\*\*", r"<strong>\1</strong>", shown))
 
 
 def _shown(value: object) -> object:

@@ -10,10 +10,11 @@
   // -- lists that can be searched: rows of tables, and the items of anything else --------------
 
   const words = (text) => text.toLowerCase().split(/\s+/).filter(Boolean);
-  const searched = (items, place, choices = []) => {
+  const searched = (items, place, choices = [], what = "") => {
     const count = made("span", { role: "status" });
-    const box = made("input", { type: "search", placeholder: "Filter by words" });
-    box.setAttribute("aria-label", "Filter by words");
+    const label = what ? `Filter ${what} by words` : "Filter by words";
+    const box = made("input", { type: "search", placeholder: label });
+    box.setAttribute("aria-label", label);
     const texts = new Map(items.map((item) => [item, item.textContent.toLowerCase()]));
     const apply = () => {
       const wanted = words(box.value);
@@ -83,7 +84,7 @@
   for (const list of all("[data-items]")) {
     const items = all("[data-item]", list);
     const folds = items.filter((item) => item.tagName === "DETAILS");
-    if (items.length > 2) searched(items, list);
+    if (items.length > 2) searched(items, list, [], list.dataset.items);
     if (folds.length < 2) continue;
     const toggle = made("button", { type: "button", textContent: "Open all" });
     toggle.addEventListener("click", () => {
