@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import pytest
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from evokernel.jit import CppModule, cpp_module
 from evokernel.opgraph import capture
@@ -236,7 +237,8 @@ def test_every_form_gives_the_reference_values(
         sizes["threads"] = 2 if family == "normal" else 1
         with torch.no_grad():
             own = tensors(case.module(*inputs))
-            exact = tensors(case.exact(*(x.double() for x in inputs)))
+            with sdpa_kernel(SDPBackend.MATH):  # fused, a row of NaN may count as masked
+                exact = tensors(case.exact(*(x.double() for x in inputs)))
         operands = [
             inputs[int(s.key)] if s.kind == "input" else state[s.key] for s in program.sources
         ]

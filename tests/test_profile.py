@@ -114,7 +114,7 @@ def test_false_sharing_is_contention(profile):
 def test_a_tile_too_large_spills(profile):
     found = profile("spills")
     assert "spills" in found.limits, found.notes
-    assert found.spills > 20
+    assert found.spills >= 16
     assert any("fewer accumulators" in note for note in found.notes)
     assert profile("compute").spills == 0
     assert profile("compute").vector_bits >= 128

@@ -208,6 +208,13 @@ def tensors(result: object) -> list[torch.Tensor]:
     return [result] if isinstance(result, torch.Tensor) else list(result)  # type: ignore[call-overload]
 
 
+def follows(got: torch.Tensor, own: torch.Tensor, exact: torch.Tensor) -> bool:
+    """Special values as torch gives them, at its precision or in fp64: some processors differ."""
+    same = [(got == want) | (got.isnan() & want.isnan()) for want in (own, exact)]
+    free = own.isfinite() != exact.isfinite()
+    return bool((same[0] | same[1] | free).all())
+
+
 def assert_close(got: torch.Tensor, own: torch.Tensor, exact: torch.Tensor, label: str) -> None:
     """As near to fp64 as 20 times what torch's own kernel errs, or 16 units in the last place."""
     assert got.dtype == own.dtype, label
@@ -216,7 +223,7 @@ def assert_close(got: torch.Tensor, own: torch.Tensor, exact: torch.Tensor, labe
         assert torch.equal(got, own), label
         return
     finite = own.isfinite() & exact.isfinite()
-    assert torch.equal(got[~finite].nan_to_num(0.5), own[~finite].nan_to_num(0.5)), label
+    assert follows(got[~finite], own[~finite], exact[~finite]), label
     got, own, exact = got[finite].double(), own[finite].double(), exact[finite]
     if got.numel() == 0:
         return

@@ -198,6 +198,13 @@ def test_accuracy(name: str, module: CppModule) -> None:
     assert worst <= 1, f"{worst * ULPS.get(name, 2)} ulp at {x[finite][(error / limit).argmax()]}"
 
 
+def followed(function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    """What torch makes of special values: in fp64 where a processor's own kernels lose them."""
+    own, exact = function(x), function(x.double()).float()
+    is_lost = (own.isnan() & ~exact.isnan()) | (~own.isfinite() & exact.isfinite())
+    return torch.where(is_lost, exact, own)
+
+
 @pytest.mark.parametrize("name", REFERENCES)
 def test_special_values_follow_torch(name: str, module: CppModule) -> None:
     nan_with_payload = torch.tensor([0x7FC00002, -1], dtype=torch.int32).view(torch.float32)
@@ -209,7 +216,7 @@ def test_special_values_follow_torch(name: str, module: CppModule) -> None:
     )
     result = torch.full_like(x, 7)
     ours = {"gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "mish": F.mish}
-    expected = ours.get(name, REFERENCES[name])(x)
+    expected = followed(ours.get(name, REFERENCES[name]), x)
 
     getattr(module, f"{name}_all")(x, result, x.numel())
 
@@ -241,7 +248,7 @@ def test_short_functions_end_as_they_should(name: str, module: CppModule) -> Non
     x = torch.tensor([NAN, INFINITY, -INFINITY, 0.0, 88.0, -100.0, 200.0, -200.0])
     result = torch.full_like(x, 7)
     ours = {"gelu_short": F.gelu, "gelu_tanh_short": REFERENCES["gelu_tanh"]}
-    expected = ours.get(name, SHORT[name][0])(x)
+    expected = followed(ours.get(name, SHORT[name][0]), x)
 
     getattr(module, f"{name}_all")(x, result, x.numel())
 

@@ -2,11 +2,12 @@
 
 For element i of an output, in a row (the last dimension, or the whole tensor where that is short)::
 
-    |got - exact| <= reach * (|exact| + scale) + 16 * smallest subnormal
+    |got - exact| <= reach * (|exact| + scale) + growth * smallest subnormal
     reach = max(min(factor * own, cap), floor)
     own   = max(largest error in the row, 99 % quantile of the tensor)
             of the reference at its precision: |reference - exact| / (|exact| + scale)
-    floor = eps * min(16 + 2 * sqrt(depth), 1024)
+    floor = eps * growth
+    growth = min(16 + 2 * sqrt(depth), 1024)
     cap   = min(8 * sqrt(eps), 0.1)
 
 `exact` is the fp64 reference on the same inputs, `scale` the row's half-power mean (the mean of the
@@ -137,10 +138,15 @@ def floor(dtype: torch.dtype, depth: int) -> float:
     """Smallest relative error that is allowed whatever the reference's own."""
     import torch
 
-    growth = min(LEEWAY + GROWTH * math.sqrt(max(depth, 1)), MOST)
+    growth = _growth(depth)
     eps = float(torch.finfo(dtype).eps)
     single = float(torch.finfo(torch.float32).eps)
     return 2 * eps + growth * single if eps > single else growth * eps
+
+
+def _growth(depth: int) -> float:
+    """Roundings of a reduction that add up, of results or of subnormal terms."""
+    return min(LEEWAY + GROWTH * math.sqrt(max(depth, 1)), MOST)
 
 
 def shake(dtype: torch.dtype, depth: int) -> float:
@@ -186,7 +192,7 @@ def limits(
     scale = _scale(exact, is_plain)
     found = _errors(own, exact, scale, moved)
     reach, lost = found.reach(tolerance, own.dtype, depth), found.lost
-    tiny = LEEWAY * _smallest_subnormal(own.dtype)
+    tiny = _growth(depth) * _smallest_subnormal(own.dtype)
     if is_given(tolerance):
         scale, reach = scale * 0, reach * 0 + (tolerance.rtol or 0.0)
         tiny, lost = tolerance.atol or 0.0, lost[:0]
