@@ -1,4 +1,4 @@
-"""Brightness, contrast and saturation of a batch of pictures, clamped after each, as augmentations do."""
+"""Brightness, contrast and saturation of pictures, clamped after each, as augmentations do."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Gates of a mixture of experts: softmax over experts, the two best kept and renormalised, others zero."""
+"""Gates of a mixture of experts: the two best of a softmax, made to add up to one."""
 
 import torch
 from torch import nn
