@@ -10,8 +10,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from evokernel.attempt import Stage
+from evokernel.memory.card import Card
 from evokernel.memory.experience import ExperienceStatus
-from evokernel.memory.shelf import Card, Shelf
+from evokernel.memory.shelf import Shelf
 from evokernel.memory.values import Learner, Value
 
 CONFIDENCE = 1.64

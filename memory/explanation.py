@@ -8,18 +8,18 @@ that could come out differently.
 import difflib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from evokernel.attempt import Stage
 from evokernel.errors import StoreError
 from evokernel.frozen import Frozen
+from evokernel.memory.card import Card, is_stale
 from evokernel.memory.choice import PoolItem
 from evokernel.memory.environment import Environment
 from evokernel.memory.experience import ExperienceStatus
 from evokernel.memory.journal import Journal
 from evokernel.memory.retrieval import Decision
-from evokernel.memory.shelf import Card, is_stale
 
 EXAMPLES = 3
 """Ids that are named of each group outside the pool, the newest."""
@@ -99,8 +99,16 @@ class Explanation(Frozen):
     """Why each experience outside the pool was there, by id."""
 
 
-def explain(journal: Journal, cards: Mapping[str, Card], step: str) -> Explanation:
+def explain(
+    journal: Journal, cards: Mapping[str, Card], step: str, is_beaten: Callable[[str], bool]
+) -> Explanation:
     """Gather what the journal knows of one retrieval.
+
+    Args:
+        journal: Where it was logged.
+        cards: Of every experience, by id.
+        step: Whose retrieval it was.
+        is_beaten: Whether a faster kernel of its task stands for an experience, as is known now.
 
     Raises:
         StoreError: no such step; names the nearest.
@@ -111,7 +119,7 @@ def explain(journal: Journal, cards: Mapping[str, Card], step: str) -> Explanati
     asked, decided = journal.asked(step), journal.decided(step)
     about = Asked.model_validate_json(asked) if asked else None
     pool = [PoolItem(**item) for item in json.loads(row["pool"])]
-    reasons = _reasons(journal, cards, row, pool, about)
+    reasons = _reasons(journal, cards, row, pool, about, is_beaten)
     rewards = journal.rewards_after(0)
     return Explanation(
         **{name: row[name] for name in ("step", "task", "stage", "policy", "bank_version", "seed")},
@@ -174,6 +182,7 @@ def _reasons(
     row: Mapping[str, Any],
     pool: list[PoolItem],
     asked: Asked | None,
+    is_beaten: Callable[[str], bool],
 ) -> dict[str, str]:
     inside = {item.id for item in pool}
     statuses = journal.statuses_upto(row["bank_version"])
@@ -181,7 +190,9 @@ def _reasons(
     size = parameters.get("pool_size", parameters["slots"] * parameters["pool_factor"])
     rest = _rest(int(size), pool, parameters, asked)
     return {
-        card.id: _hidden(card, statuses[card.id], row, asked) or rest
+        card.id: _hidden(card, statuses[card.id], row, asked)
+        or _beaten(card, row, is_beaten)
+        or rest
         for card in cards.values()
         if card.seq <= row["bank_version"] and card.id not in inside
     }
@@ -210,6 +221,12 @@ def _hidden(
     if asked and card.id in asked.exclude:
         return "excluded: it is the start point itself"
     return ""
+
+
+def _beaten(card: Card, row: Mapping[str, Any], is_beaten: Callable[[str], bool]) -> str:
+    """Why no draft starts from it, if so."""
+    hides = row["stage"] == Stage.DRAFT and is_beaten(card.id)
+    return "a faster kernel of its task stands for it at drafts" if hides else ""
 
 
 def _rest(

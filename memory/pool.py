@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 
+from evokernel.attempt import Stage
 from evokernel.memory.events import Vector
 from evokernel.memory.experience import ExperienceStatus
 from evokernel.memory.index import VectorIndex
@@ -34,13 +35,13 @@ def neighbours(
         holdout: Fingerprints of tasks whose experiences are never shown.
     """
     own = shelf.allowed(shelf.quarantined(query.run), query, holdout)
-    if index is not None:
-        found = _indexed(shelf, index, query, vector, k, holdout)
-        if len(found) >= k:
-            return _with_pinned(shelf, query, vector, [*found, *own], k, holdout)
+    found = _indexed(shelf, index, query, vector, k, holdout) if index is not None else []
+    if len(found) < k:
         # A filter took too many, or the graph of the index did not reach them: look at all.
-    active = shelf.allowed(shelf.active(query.backend), query, holdout)
-    return _with_pinned(shelf, query, vector, [*active, *own], k, holdout)
+        found = shelf.allowed(shelf.active(query.backend), query, holdout)
+    if query.stage is Stage.DRAFT:
+        found = shelf.leading(found)
+    return _with_pinned(shelf, query, vector, [*found, *own], k, holdout)
 
 
 def _with_pinned(

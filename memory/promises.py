@@ -11,9 +11,9 @@ from collections.abc import Callable, Collection, Iterator
 from typing import NamedTuple
 
 from evokernel.attempt import Stage
+from evokernel.memory.card import Card
 from evokernel.memory.joint import SHRINKAGE
 from evokernel.memory.reward_rules import RESOLUTION
-from evokernel.memory.shelf import Card
 
 
 class Place(NamedTuple):

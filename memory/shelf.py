@@ -4,18 +4,17 @@ import json
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator
-from typing import NamedTuple
 
 import numpy as np
 
 from evokernel.errors import StoreError
-from evokernel.memory.environment import Environment, differs
+from evokernel.memory.card import Card, is_stale
+from evokernel.memory.contest import MARGIN, Leaders
+from evokernel.memory.environment import Environment
 from evokernel.memory.events import News, Vector
 from evokernel.memory.experience import (
     ExperienceStatus,
-    Kind,
     Measurement,
-    Outcome,
     gain_of,
 )
 from evokernel.memory.joint import Traits
@@ -23,48 +22,6 @@ from evokernel.memory.journal import Journal
 from evokernel.memory.retraction import CLAIMS
 from evokernel.memory.retrieval import Query
 from evokernel.memory.revision import Revision
-
-
-class Card(NamedTuple):
-    """What is needed to decide whether an experience may be shown."""
-
-    id: str
-    seq: int
-    """Number of the event that added it."""
-    kind: Kind
-    backend: str
-    family: str
-    fingerprint: str
-    task: str
-    run: str
-    step: str
-    candidate: str
-    content: str
-    """Hash by which duplicates are recognised."""
-    outcome: Outcome
-    """As it was added."""
-    techniques: tuple[str, ...]
-    """As they were added."""
-    bottleneck: str
-    device: str
-    tools: str
-    proposer: str
-    parent: str
-    """Hash of the candidate it was made from, the first of two."""
-    gain: float | None
-    """As it was added: ln(parent / child) of an edit, ln(eager / itself) of a kernel."""
-    shape: str
-    """Hash of the canonical form of its source, or empty."""
-
-    @property
-    def environment(self) -> Environment:
-        """Where it was measured, and who wrote it."""
-        return Environment(device=self.device, tools=self.tools, proposer=self.proposer)
-
-    @property
-    def collection(self) -> str:
-        """Name of the collection of the vector index that holds it."""
-        return f"{self.backend}-{self.kind}"
 
 
 class Shelf:
@@ -82,6 +39,7 @@ class Shelf:
         self.measurements: dict[str, str] = {}
         """JSON of the measurement that came with a promotion."""
         self._made: dict[tuple[str, str], list[str]] = {}
+        self._leaders = Leaders()
         # Dictionaries without values: sets that keep their order, so that choices repeat.
         self._active: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self._quarantined: defaultdict[str, dict[str, None]] = defaultdict(dict)
@@ -116,6 +74,7 @@ class Shelf:
             self.reasons[row.experience] = row.reason
             if row.measurement:
                 self.measurements[row.experience] = row.measurement
+            self._lead(row.experience)
         if is_moved:
             self.retracted = frozenset(self._retracted())
         for row in news.revisions:
@@ -201,6 +160,29 @@ class Shelf:
             and not (self._hides_stale and is_stale(card, query.environment))
         ]
 
+    def leading(self, ids: Iterable[str]) -> list[str]:
+        """Those of `ids` that a draft may well start from.
+
+        Left out are kernels, edits and fixes whose candidate another active kernel of the same
+        task, language and device beats by more than `MARGIN`, and edits that made a kernel slower;
+        what is pinned stays.
+        """
+        return [id for id in ids if id in self.pinned or not self.is_beaten(id)]
+
+    def is_beaten(self, id: str) -> bool:
+        """Whether nobody would start from it who knows what else there is."""
+        card = self.cards[id]
+        is_setback = card.kind == "edit" and card.outcome == "failure"
+        return is_setback or self.lead(id) > MARGIN
+
+    def lead(self, id: str) -> float:
+        """By how much the fastest active kernel of its task beats it, ln of a ratio; 0: by none."""
+        card = self.cards[id]
+        if card.kind not in CLAIMS:
+            return 0.0
+        kernel = self.judged(card.run, card.candidate)
+        return self._leaders.lead(card.contest, self.gain(kernel.id) if kernel else None)
+
     def nearest(self, vector: Vector, ids: list[str], k: int) -> list[tuple[str, float]]:
         """The `k` of `ids` with the largest cosine similarity, best first, the older of equals.
 
@@ -252,6 +234,12 @@ class Shelf:
         elif status is ExperienceStatus.QUARANTINE:
             self._quarantined[card.run][id] = None
 
+    def _lead(self, id: str) -> None:
+        """Keep up with what a kernel has gained while it is active."""
+        if (card := self.cards[id]).kind == "kernel":
+            is_active = self.statuses[id] is ExperienceStatus.ACTIVE
+            self._leaders.put(card.contest, id, self.gain(id) if is_active else None)
+
     def _fetch(self, ids: Iterable[str]) -> None:
         missing = [id for id in ids if id not in self._rows or id in self._stale]
         if not missing:
@@ -274,8 +262,3 @@ class Shelf:
             wider = np.zeros((max(rows, 2 * have), dimension), dtype=np.float32)
             wider[:have] = self._matrix
             self._matrix = wider
-
-
-def is_stale(card: Card, here: Environment) -> bool:
-    """Whether it claims something that was measured on another device or with other tools."""
-    return card.kind in CLAIMS and differs(card.environment, here)

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 from itertools import combinations
 
+from evokernel.memory.card import Card
 from evokernel.memory.journal import Journal
 from evokernel.memory.likeness import ALIKE, Sketch, likeness
-from evokernel.memory.shelf import Card, Shelf
+from evokernel.memory.shelf import Shelf
 
 KEPT = 4096
 """Sketches that are kept at hand, 256 bytes each."""

@@ -10,6 +10,7 @@ import numpy as np
 from evokernel.attempt import Backend, Stage
 from evokernel.config import MemoryConfig
 from evokernel.errors import StoreError
+from evokernel.memory.card import Card
 from evokernel.memory.embedding import Embedder, Situation, label
 from evokernel.memory.environment import Environment, discount
 from evokernel.memory.events import Vector
@@ -31,7 +32,7 @@ from evokernel.memory.policies import Surroundings, learner_of
 from evokernel.memory.population import Population
 from evokernel.memory.promises import Promises
 from evokernel.memory.search import Hit, search
-from evokernel.memory.shelf import Card, Shelf
+from evokernel.memory.shelf import Shelf
 from evokernel.memory.start_points import StartPoint
 from evokernel.memory.stats import Stats, stats_of
 from evokernel.memory.values import Learner, Rewarded, Value
@@ -146,7 +147,7 @@ class View:
         """
         with self._lock:
             self._sync()
-            return explain(self._journal, self._shelf.cards, step)
+            return explain(self._journal, self._shelf.cards, step, self._shelf.is_beaten)
 
     def withdrawal(
         self, ids: Sequence[str] = (), run: str | None = None, with_descendants: bool = False

@@ -1,6 +1,7 @@
 """The memory from its front door: one contract, kept by the one on disk and the one in memory."""
 
 import math
+from typing import Any
 
 import pytest
 
@@ -9,7 +10,7 @@ from evokernel.errors import ConfigError, StoreError
 from evokernel.evaluation import Interval, Promotion
 from evokernel.memory.choice import PoolItem
 from evokernel.memory.embedding import Situation
-from evokernel.memory.experience import ExperienceStatus
+from evokernel.memory.experience import Experience, ExperienceStatus, Measurement
 from evokernel.memory.retrieval import GATE
 from evokernel.memory.rewards import Reward
 from evokernel.memory.store import Memory
@@ -40,6 +41,13 @@ def promotion(name: str, claim: str = "edit", holds: bool = True, **changes) -> 
         holds=holds,
         **{"ratio": ratio, "processes": 3, "reason": reason, **changes},
     )
+
+
+def race(name: str, ms: float, speedup: Interval | None = None, **changes: Any) -> Experience:
+    """A kernel that takes `ms` where eager takes 3."""
+    ratio = speedup or Interval(value=3 / ms, low=2.9 / ms, high=3.1 / ms)
+    measured = Measurement(median_ms=ms, speedup=ratio, device="d")
+    return edit(name, **{"kind": "kernel", "measurement": measured, **changes})
 
 
 def teach(memory: Memory, good: str, bad: str, steps: int = 4) -> None:
@@ -190,6 +198,25 @@ class MemoryContract:
     def test_a_recorded_retrieval_is_given_back_whole(self, memory):
         keep(memory, lesson("A"), lesson("B"), lesson("C"))
         assert memory.recall(query("1")) == memory.recall(query("1"))
+
+    def test_drafts_start_from_the_fastest_of_a_task_and_from_no_setback(self, where):
+        kernels = [race("fast", 1.0), race("near", 1.03), race("slow", 1.5)]
+        worse = Interval(value=0.9, low=0.8, high=0.95)
+        setback = race("near2", 1.04, kind="edit", outcome="failure", speedup=worse)
+        elsewhere = race("other", 9.0, fingerprint="another", task="log_softmax")
+        with Memory.open(config(where, shown_draft=8, shown_refine=8)) as memory:
+            for made in (*kernels, setback, elsewhere):
+                (id,) = keep(memory, made)
+                memory.set_status(id, ACTIVE, "held")
+            drafts = memory.recall(query("1", stage=Stage.DRAFT))
+            assert set(drafts.ids) == {kernels[0].id, kernels[1].id, elsewhere.id}
+            told = memory.explain("new/1").reasons
+            assert "a faster kernel of its task stands for it" in told[kernels[2].id]
+            assert {kernels[2].id, setback.id} <= set(shows(memory, "2"))
+
+            memory.set_status(kernels[0].id, TOMBSTONE, "a cheat")
+            memory.set_status(kernels[1].id, TOMBSTONE, "a cheat")
+            assert kernels[2].id in shows(memory, "3", stage=Stage.DRAFT)
 
     def test_holdouts_are_never_shown(self, where):
         held = lesson("A", fingerprint="secret")

@@ -15,7 +15,7 @@ from evokernel.evaluation import (
     Status,
     Timing,
 )
-from evokernel.memory.experience import Experience, Origin
+from evokernel.memory.experience import Experience, Measurement, Origin
 from evokernel.opgraph import OpGraph, capture
 from evokernel.profile import Profile
 from evokernel.proposers import Exhausted, Request
@@ -139,6 +139,51 @@ def test_the_first_draft_is_plain_and_the_second_is_not(softmax, proposer):
     tried = (first.candidate.sha,)
     second = proposer.propose(request(softmax, Stage.DRAFT, 2, tried=tried))
     assert "vectorized-math" in second.techniques
+
+
+def proven(source: str, name: str, ms: float, task: str = "another") -> Experience:
+    """A kernel that memory shows."""
+    return experience(
+        "kernel",
+        (),
+        source,
+        fingerprint=task,
+        origin=Origin(run="old", step=f"old/{name}", task=task),
+        measurement=Measurement(median_ms=ms),
+    )
+
+
+def test_of_several_proven_kernels_of_a_task_the_fastest_is_the_model(softmax, proposer):
+    slow, fast = written(softmax), written(softmax, form="vector", functions="short")
+    shown = (proven(slow, "1", 9.0), proven(fast, "2", 1.0))
+    first = proposer.propose(request(softmax, Stage.DRAFT, shown=shown))
+    assert first.used[0] == shown[1].id
+    assert plan_of(first) == read_plan(fast)
+
+
+def test_where_a_plan_is_proven_the_next_draft_stays_near_it(softmax, proposer):
+    source = written(softmax, form="vector", functions="short")
+    shown = (proven(source, "1", 1.0),)
+    first = proposer.propose(request(softmax, Stage.DRAFT, shown=shown))
+    asked = request(softmax, Stage.DRAFT, 2, shown=shown, tried=(first.candidate.sha,))
+    second = proposer.propose(asked)
+    assert second.used[0] == shown[0].id
+    assert 1 <= len(differing(plan_of(first), plan_of(second), softmax)) <= 3
+    assert plan_of(second).choices["form"] == "vector"
+
+
+def test_a_plan_of_another_kind_is_a_model_for_what_both_choose(softmax, proposer):
+    gelu = captured(
+        SOFTMAX.replace("torch.softmax(x, dim=-1)", "torch.nn.functional.gelu(x)"), "gelu"
+    )
+    theirs = written(gelu, form="vector", functions="short")
+    near = proven(written(softmax, form="vector"), "1", 5.0, task="near")
+    shown = (proven(theirs, "2", 1.0), near)
+    alone = proposer.propose(request(softmax, Stage.DRAFT, shown=shown[:1]))
+    assert alone.used == (shown[0].id,)
+    assert plan_of(alone).choices["functions"] == "short"
+    both = proposer.propose(request(softmax, Stage.DRAFT, shown=shown))
+    assert both.used[0] == near.id
 
 
 def test_drafts_never_repeat(softmax, proposer):

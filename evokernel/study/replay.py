@@ -7,6 +7,7 @@ and always confirmed: the recorded kernels are right), and the run folder, which
 """
 
 import random
+from collections.abc import Iterator
 from typing import Self
 
 from evokernel.attempt import Candidate, Proposal, Stage
@@ -14,8 +15,10 @@ from evokernel.bench import Baseline, Claim, Facts, Heard, nobody
 from evokernel.errors import EvoKernelError
 from evokernel.evaluation import Evaluation, Promotion
 from evokernel.proposers import Request
+from evokernel.proposers.templates.advice import Advice
 from evokernel.proposers.templates.choices import Plan, Value, read_plan
-from evokernel.proposers.templates.proposer import TemplateProposer
+from evokernel.proposers.templates.proposer import TemplateProposer, dice
+from evokernel.proposers.templates.search import Search
 from evokernel.proposers.templates.template import Template
 from evokernel.study.draws import Drawn, answer
 from evokernel.study.recording import Recording
@@ -150,14 +153,21 @@ class DeclaredProposer(TemplateProposer):
 
     def propose(self, request: Request) -> Proposal:
         """Write one candidate, never one that was tried."""
-        is_draft = request.stage is Stage.DRAFT and not request.parents
-        if self._first is not None and is_draft:
+        if self._first is not None and request.stage is Stage.DRAFT and not request.parents:
             template = self._template(request.task, request.graph, request.backend)
-            plan = template.space.settle(self._first)
-            candidate = template.candidate(plan)
-            if candidate.sha not in request.tried:
-                return _given(template, plan, candidate)
+            for plan in _around(template, self._first, dice(request)):
+                candidate = template.candidate(plan)
+                if candidate.sha not in request.tried:
+                    return _given(template, plan, candidate)
         return super().propose(request)
+
+
+def _around(template: Template, first: dict[str, Value], lots: random.Random) -> Iterator[Plan]:
+    """The given draft, then what the templates draft next where they know of a proven plan."""
+    plan = template.space.settle(first)
+    yield plan
+    near = Search(template.space, template.promise, Advice(), lots)
+    yield from (step.plan for step in near.moves(plan, "unknown", (), None))
 
 
 def _given(template: Template, plan: Plan, candidate: Candidate) -> Proposal:
@@ -165,5 +175,5 @@ def _given(template: Template, plan: Plan, candidate: Candidate) -> Proposal:
         candidate=candidate,
         stage=Stage.DRAFT,
         techniques=template.space.techniques(plan),
-        rationale="The first draft of every task.",
+        rationale="The first draft of every task, or near it.",
     )

@@ -1,5 +1,6 @@
 """Owns what shown experiences say to the templates: plans to start from, techniques to try."""
 
+import math
 from collections.abc import Sequence
 
 from evokernel.frozen import Frozen
@@ -24,7 +25,7 @@ class Hint(Frozen):
 
 
 class Model(Frozen):
-    """A proven plan of a similar kernel."""
+    """A proven plan of a similar kernel, of the same kind of template or of another."""
 
     plan: Plan
     experience: str
@@ -47,9 +48,9 @@ class Advice(Frozen):
             plan = read_plan(experience.payload.get("source", ""))
             hints += _hints(experience, plan, space, _PRESENT * _NEXT**rank)
             proven = experience.kind in {"kernel", "edit", "fix"}
-            if plan and proven and experience.outcome == "success" and plan.family == space.family:
+            if plan and proven and experience.outcome == "success":
                 models.append(Model(plan=plan, experience=experience.id))
-        return cls(hints=tuple(hints), models=tuple(models))
+        return cls(hints=tuple(hints), models=_in_order(models, shown, space))
 
     def weight(self, technique: str) -> float:
         """How much speaks for a technique; negative when more speaks against it."""
@@ -63,6 +64,26 @@ class Advice(Frozen):
             if h.technique == technique and (h.weight > 0) == favourable
         ]
         return tuple(dict.fromkeys(ids))
+
+
+def _in_order(
+    models: Sequence[Model], shown: Sequence[Experience], space: Space
+) -> tuple[Model, ...]:
+    """Models of the same kind of template first, then task by task as shown, the fastest first.
+
+    What memory shows first of a task may be any of its kernels: values of a draft tell whether it
+    passed, not how fast it was. A plan of another kind is a model for the choices that both have.
+    """
+    known = {experience.id: experience for experience in shown}
+    order = list(dict.fromkeys(known[model.experience].fingerprint for model in models))
+
+    def place(model: Model) -> tuple[bool, int, float]:
+        experience = known[model.experience]
+        is_other = model.plan.family != space.family
+        ms = experience.measurement.median_ms
+        return is_other, order.index(experience.fingerprint), ms or math.inf
+
+    return tuple(sorted(models, key=place))
 
 
 def _hints(experience: Experience, plan: Plan | None, space: Space, weight: float) -> list[Hint]:

@@ -90,7 +90,7 @@ class TemplateProposer:
             template.space,
             template.promise,
             Advice.of(request.shown, template.space),
-            _dice(request),
+            dice(request),
         )
         if request.stage is Stage.DRAFT:
             return _drafts(search, request)
@@ -128,7 +128,8 @@ def _bound_by(evaluation: Evaluation) -> str:
     return evaluation.profile.bound_by if evaluation.profile else "unknown"
 
 
-def _dice(request: Request) -> random.Random:
+def dice(request: Request) -> random.Random:
+    """Random numbers of a step: the same for the same seed and step."""
     digest = hashlib.sha256(f"{request.seed}\n{request.step}".encode()).digest()
     return random.Random(int.from_bytes(digest[:8], "little"))
 

@@ -63,15 +63,8 @@ class Search:
     # Drafts.
 
     def drafts(self) -> Iterator[Step]:
-        """First plans: what memory proved, the plain way, vectors, then others at random."""
-        for model in self._advice.models:
-            plan = self._advised(self._space.settle(model.plan.choices))
-            yield Step(
-                plan=plan,
-                changed=self._space.techniques(plan),
-                used=(model.experience, *self._hinted(plan, self._space.plain())),
-                reason=f"starts from the plan of `{model.experience}`",
-            )
+        """First plans: what memory proved and what is near, the plain way, vectors, then any."""
+        yield from self._proven()
         for start, words in ((self._space.plain(), "the plain way"), (self._vector(), "vectors")):
             plan = self._advised(start)
             used = self._hinted(plan, start)
@@ -86,6 +79,28 @@ class Search:
         for _ in range(_RANDOM_DRAFTS):
             wish = {c.name: self._dice.choice(c.values) for c in self._space.choices}
             yield Step(plan=self._space.settle(wish), reason="another start, drawn at random")
+
+    def _proven(self) -> Iterator[Step]:
+        """The plans of models as advised, as they are, and one change away from the first."""
+        settled = [(m.experience, self._space.settle(m.plan.choices)) for m in self._advice.models]
+        models = [(experience, plan) for experience, plan in settled if plan != self._space.plain()]
+        for experience, plan in models:
+            yield self._from(experience, self._advised(plan))
+        for experience, plan in models:
+            yield self._from(experience, plan)
+        for experience, plan in models[:1]:
+            for step in self.moves(plan, "unknown", (), None):
+                reason = f"starts from the plan of `{experience}`; {step.reason}"
+                used = (experience, *step.used)
+                yield step.model_copy(update={"used": used, "reason": reason})
+
+    def _from(self, experience: str, plan: Plan) -> Step:
+        return Step(
+            plan=plan,
+            changed=self._space.techniques(plan),
+            used=(experience, *self._hinted(plan, self._space.plain())),
+            reason=f"starts from the plan of `{experience}`",
+        )
 
     def repairs(self, failed: Plan, reason: str) -> Iterator[Step]:
         """Away from a plan that failed: each technique taken back, then all of them."""
