@@ -1,7 +1,6 @@
 """The HTML page of a run and of a campaign: what it says, and that foreign text stays text."""
 
 import json
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -11,27 +10,8 @@ from evokernel.config import RunConfig
 from evokernel.record import RunRecord
 from evokernel.report import write_report
 from evokernel.testing import FakeClock, fake_graph, fake_task
+from tests.page_samples import Seen
 from tests.report_samples import HOSTILE, KINDS, WRONG, campaign, run
-
-
-class Seen(HTMLParser):
-    """What a browser makes of a page: its elements, and the text between them."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.words: list[str] = []
-        self.feed(page)
-        self.text = " ".join(" ".join(self.words).split())
-
-    def handle_starttag(self, tag, attrs):
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_data(self, data):
-        self.words.append(data)
-
-    def values(self, attribute: str) -> list[str]:
-        return [attrs[attribute] or "" for _, attrs in self.elements if attribute in attrs]
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,6 @@
 """Owns `evokernel memory`: look at what was learned, and keep it in order."""
 
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,17 +9,23 @@ from evokernel.cli import (
     memory_edits,
     memory_exchange,
     memory_reasons,
+    memory_report,
     memory_study,
     options,
 )
 from evokernel.cli import memory_tables as tables
-from evokernel.cli.choices import choice
 from evokernel.cli.groups import group
 from evokernel.cli.listing import show
+from evokernel.cli.memory_filters import (
+    BackendOption,
+    FamilyOption,
+    KindOption,
+    StatusOption,
+)
 from evokernel.cli.memory_place import opened_at, place, print_json
 from evokernel.cli.wording import counted
 from evokernel.errors import ConfigError
-from evokernel.memory.experience import ExperienceStatus, Kind
+from evokernel.memory.experience import ExperienceStatus
 
 if TYPE_CHECKING:
     from evokernel.memory.embedding import Situation
@@ -35,28 +41,9 @@ app = group(
 )
 
 
-KindOption = Annotated[
-    str | None,
-    choice("--kind", get_args(Kind), "Only this kind: " + ", ".join(get_args(Kind)) + "."),
-]
-StatusOption = Annotated[
-    str | None,
-    choice(
-        "--status",
-        tuple(ExperienceStatus),
-        "Only this status: " + ", ".join(ExperienceStatus) + ".",
-    ),
-]
-BackendOption = Annotated[
-    str | None,
-    choice(
-        "--backend",
-        (*options.BACKENDS, "neutral"),
-        "Only this backend; neutral notes serve all.",
-    ),
-]
 app.command("explain")(memory_reasons.explain)
 app.command("techniques")(memory_reasons.techniques)
+app.command("report")(memory_report.report)
 app.command("edit")(memory_edits.edit)
 app.command("pin")(memory_edits.pin)
 app.command("unpin")(memory_edits.unpin)
@@ -78,9 +65,7 @@ Limit = Annotated[int, typer.Option(min=1, metavar="N", help="How many at most."
 @app.command("list")
 def list_experiences(
     kind: KindOption = None,
-    family: Annotated[
-        str | None, typer.Option(metavar="NAME", help="Only this family of tasks.")
-    ] = None,
+    family: FamilyOption = None,
     status: StatusOption = None,
     backend: BackendOption = None,
     limit: Limit = LISTED,

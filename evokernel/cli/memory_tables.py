@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from evokernel.cli.wording import counted, times, with_interval
-from evokernel.memory.experience import Entry, Experience
+from evokernel.cli.wording import counted
+from evokernel.memory import words
+from evokernel.memory.experience import Entry
 
 if TYPE_CHECKING:
     from evokernel.memory.evidence import Evidence
@@ -45,7 +46,7 @@ def experiences(entries: Sequence[Entry], hits: "Sequence[Hit]" = ()) -> Table:
             experience.id,
             entry.status.value,
             experience.backend,
-            _speed(experience),
+            words.speed(experience),
             experience.family,
         )
         table.add_row(*score, *row, experience.summary)
@@ -66,7 +67,7 @@ def facts(evidence: "Evidence", descendants: int) -> Table:
         "techniques": ", ".join(experience.techniques) or "none",
         "bottleneck": experience.bottleneck,
         "outcome": experience.outcome,
-        "measured": _measured(experience),
+        "measured": words.measured(experience),
         "made in": f"{origin.step} by {origin.proposer}",
         "candidate": f"{origin.candidate} from {', '.join(origin.parents) or 'nothing'}",
         "shown then": ", ".join(origin.context) or "nothing",
@@ -88,28 +89,6 @@ _ASKED = {
     "coverage": "works by itself",
 }
 """The five answers as claims."""
-
-
-def _speed(experience: Experience) -> str:
-    ratio = experience.measurement.speedup
-    return "" if ratio is None else f"{times(ratio.value)} {_opponent(experience)}"
-
-
-def _opponent(experience: Experience) -> str:
-    return "parent" if experience.kind == "edit" else "eager"
-
-
-def _measured(experience: Experience) -> str:
-    measured = experience.measurement
-    parts = []
-    if (ratio := measured.speedup) is not None:
-        # A ratio of two separate sessions has no interval.
-        known = with_interval(ratio) if ratio.low < ratio.high else f"about {times(ratio.value)}"
-        parts.append(f"{known} over {_opponent(experience)}")
-    if measured.median_ms is not None:
-        parts.append(f"{measured.median_ms:.4g} ms")
-    parts += [text for text in (measured.device, measured.tools) if text and parts]
-    return ", ".join(parts) or "nothing: it claims no speed"
 
 
 def ledger(evidence: "Evidence") -> Table:

@@ -6,7 +6,7 @@ own language.
 
 import difflib
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from evokernel.wording import plain
@@ -85,11 +85,20 @@ class Changes:
 
     def markup(self) -> "Markup":
         """One `span` a line: `add`, `del`, `at` or none of these."""
-        from markupsafe import Markup
+        return _marked(self.lines)
 
-        kinds = {"+": "add", "-": "del", "@": "at"}
-        rows = (
-            Markup('<span class="{}">{}\n</span>').format(kinds.get(line[:1], "same"), line)
-            for line in self.lines
-        )
-        return Markup("").join(rows)
+
+def marked(diff: str) -> "Markup":
+    """The same of a unified diff that is at hand, whoever wrote it."""
+    return _marked(plain(diff).splitlines())
+
+
+def _marked(lines: Iterable[str]) -> "Markup":
+    from markupsafe import Markup
+
+    kinds = {"+": "add", "-": "del", "@": "at"}
+    rows = (
+        Markup('<span class="{}">{}\n</span>').format(kinds.get(line[:1], "same"), line)
+        for line in lines
+    )
+    return Markup("").join(rows)

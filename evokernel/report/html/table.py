@@ -26,7 +26,8 @@ class Cell(Frozen):
     link: str = ""
     """Place in the page, e.g. `#attempt-3`, or a relative file."""
     mark: str = ""
-    """How it is coloured: `best`, `passed`, `failed`, `spoiled`, `faint`, `code` or several."""
+    """How it is coloured: `best`, `passed`, `failed`, `spoiled`, `faint`, `code` or several;
+    `whole` keeps it in one line where others are wrapped."""
     hint: str = ""
     """More about it, as a tooltip."""
 
