@@ -99,14 +99,15 @@ def _ends(gain: Gain) -> tuple[float, float]:
 
 
 def _draw(axes: Any, line: int, each: TechniqueGains) -> None:
-    for gain in each.gains:
+    for index, gain in enumerate(each.gains):
         color = PASSED if gain.ratio >= 1 else FAILED
+        at = line + 0.25 - 0.5 * (index + 0.5) / len(each.gains)  # one below the other
         if gain.measured is not None:
             ends = [gain.measured.low, gain.measured.high]
-            axes.plot(ends, [line, line], color=color, linewidth=1.2)
+            axes.plot(ends, [at, at], color=color, linewidth=1.2)
         axes.plot(
             gain.ratio,
-            line,
+            at,
             "o",
             color=color,
             markerfacecolor=color if gain.measured else "white",
@@ -114,4 +115,4 @@ def _draw(axes: Any, line: int, each: TechniqueGains) -> None:
             gid=f"gain-{each.name}-{gain.attempt}",
         )
     assert each.mean is not None
-    axes.plot([each.mean] * 2, [line - 0.3, line + 0.3], color=BEST, linewidth=2)
+    axes.plot([each.mean] * 2, [line - 0.33, line + 0.33], color=BEST, linewidth=2)
