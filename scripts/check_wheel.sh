@@ -39,6 +39,10 @@ for module in (evokernel, evokernel.graphs, evokernel.memory):
         sys.exit(f"`{module.__name__}` came from {module.__file__}, not from the wheel")
 if not (Path(evokernel.__file__).parent / "py.typed").is_file():
     sys.exit("the wheel lacks `py.typed`")
+
+from evokernel.report.html import rendered
+
+rendered("base.html", title="from the wheel", subtitle="")
 PY
 "$fresh" -m evokernel --version
 "$work/venv/bin/evokernel" task list

@@ -84,10 +84,12 @@ def _points(
     axes: Any, rows: list[Row], marker: str, face: str, label: str, color: str = PASSED
 ) -> None:
     found = [(row.number, row.ratio) for row in rows if row.ratio is not None]
-    for index, (number, ratio) in enumerate(found):
-        ends = [[ratio.value - ratio.low], [ratio.high - ratio.value]]
+    if found:
+        numbers, ratios = zip(*found, strict=True)
+        ends = [[r.value - r.low for r in ratios], [r.high - r.value for r in ratios]]
         style = {"color": color, "elinewidth": 1.2, "capsize": 2.5, "zorder": 3}
-        axes.errorbar([number], [ratio.value], yerr=ends, fmt="none", **style)
+        axes.errorbar(numbers, [r.value for r in ratios], yerr=ends, fmt="none", **style)
+    for index, (number, ratio) in enumerate(found):
         axes.plot(
             [number],
             [ratio.value],
