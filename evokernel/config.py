@@ -142,7 +142,8 @@ class MemoryConfig(Frozen):
     path: Path | None = None
     """Folder of the memory; None is a memory that lives and dies with the run."""
     policy: str = "evokernel"
-    """`none`, `random`, `similarity`, `evokernel`, `memrl`, `hybrid` or `placebo`."""
+    """`none`, `random`, `similarity`, `evokernel`, `memrl`, `hybrid` or `placebo`; or `MODULE:NAME`
+    of a `Recipe` of your own."""
     reward: str | None = None
     """`evokernel`, `parent`, `milestone`, `kevin`, `sigmoid` or `cuda-l1`; None is what the policy
     has: `parent` for `hybrid` and `placebo`, `evokernel` for the others."""

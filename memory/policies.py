@@ -1,6 +1,7 @@
 """Owns the policies by name: how each chooses what to show, and how it learns its values."""
 
 import difflib
+import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
@@ -73,7 +74,7 @@ def _placebo(config: MemoryConfig, around: Surroundings, rule: RewardRule) -> Le
 
 
 class Recipe(NamedTuple):
-    """One policy."""
+    """One policy: ours by its name, yours as `MODULE:NAME` of a recipe that can be imported."""
 
     choice: Callable[[MemoryConfig], Policy]
     """How it chooses."""
@@ -104,7 +105,7 @@ def check(config: MemoryConfig) -> None:
     Raises:
         ConfigError: the nearest name is suggested.
     """
-    rule_of(config.reward or _recipe(config).reward)
+    rule_of(config.reward or recipe_of(config.policy).reward)
 
 
 def policy_of(config: MemoryConfig) -> Policy:
@@ -113,7 +114,7 @@ def policy_of(config: MemoryConfig) -> Policy:
     Raises:
         ConfigError: no such policy; the nearest name is suggested.
     """
-    return _recipe(config).choice(config)
+    return recipe_of(config.policy).choice(config)
 
 
 def learner_of(config: MemoryConfig, around: Surroundings) -> Learner:
@@ -122,15 +123,43 @@ def learner_of(config: MemoryConfig, around: Surroundings) -> Learner:
     Raises:
         ConfigError: no such policy or reward; the nearest name is suggested.
     """
-    recipe = _recipe(config)
+    recipe = recipe_of(config.policy)
     return recipe.learner(config, around, rule_of(config.reward or recipe.reward))
 
 
-def _recipe(config: MemoryConfig) -> Recipe:
-    if config.policy not in POLICIES:
-        near = difflib.get_close_matches(config.policy, POLICIES, n=1)
+def recipe_of(name: str) -> Recipe:
+    """The policy of that name.
+
+    Args:
+        name: One of `POLICIES`, or `MODULE:NAME` of a `Recipe` in a module that can be imported.
+
+    Raises:
+        ConfigError: no such policy; the nearest name is suggested.
+    """
+    if ":" in name:
+        return _imported(name)
+    if name not in POLICIES:
+        near = difflib.get_close_matches(name, POLICIES, n=1)
         hint = f" (did you mean `{near[0]}`?)" if near else ""
         raise ConfigError(
-            f"no memory policy `{config.policy}`{hint}: expected one of {', '.join(POLICIES)}"
+            f"no memory policy `{name}`{hint}: expected one of {', '.join(POLICIES)}, or "
+            "`MODULE:NAME` of your own"
         )
-    return POLICIES[config.policy]
+    return POLICIES[name]
+
+
+def _imported(place: str) -> Recipe:
+    module, _, name = place.partition(":")
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ConfigError(
+            f"memory policy `{place}` cannot be imported ({error}): expected `MODULE:NAME` of a "
+            "`Recipe`; a module that lies beside you is found with `PYTHONPATH=.`"
+        ) from error
+    if not isinstance(found, Recipe):
+        raise ConfigError(
+            f"memory policy `{place}` is of type `{type(found).__name__}`: expected an "
+            "`evokernel.memory.policies.Recipe`"
+        )
+    return found

@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 if TYPE_CHECKING:
     from evokernel.bench.servers import WarmServers
+    from tests.document_commands import Walk
 
 QUIET = {
     "ANONYMIZED_TELEMETRY": "False",  # chromadb
@@ -102,3 +104,18 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator["WarmServers"]
 def warm(isolated: None, warm_cache: Path) -> None:
     """Let `$EVOKERNEL_HOME` have that cache; its memory stays the test's own."""
     Path(os.environ["EVOKERNEL_HOME"], "cache").symlink_to(warm_cache)
+
+
+@pytest.fixture
+def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> "Walk":
+    """A reader of the documents in a folder of their own, where every candidate passes at once."""
+    from evokernel.testing import FakeEvaluator
+    from tests.document_commands import Walk
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(
+        "evokernel.bench.evaluator.LocalEvaluator",
+        lambda task, *rest, **more: FakeEvaluator(task),
+    )
+    return Walk("softmax", "gelu")

@@ -13,7 +13,7 @@ from evokernel.cli import COMMANDS, main
 
 ROOT = Path(__file__).parent.parent
 TREE = (ROOT / "docs" / "tree.md").read_text()
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 
 def tracked(folder: str) -> list[Path]:
@@ -53,7 +53,7 @@ def test_tree_shows_every_file_of_the_package(folder):
     assert shown == {str(path.relative_to(ROOT)) for path in tracked(folder)}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_lead_somewhere(page):
     targets = re.findall(r"\]\(([\w./-]+\.\w+)(?:#[^)]*)?\)", page.read_text())
     missing = [target for target in targets if not (page.parent / target).exists()]
@@ -70,7 +70,7 @@ def help_of(*command: str) -> str:
     return printed.getvalue()
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_commands_and_options_exist(page):
     for line in re.findall(r"(?<=evokernel )[a-z][^\n`#|]*", page.read_text()):
         name, *rest = line.split()

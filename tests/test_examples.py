@@ -11,9 +11,9 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 
-def examples(page: str) -> list[str]:
-    """The Python blocks of a page."""
-    text = (ROOT / "docs" / page).read_text()
+def examples(pages: str) -> list[str]:
+    """The Python blocks of some pages."""
+    text = "\n".join((ROOT / "docs" / page).read_text() for page in pages.split())
     return re.findall(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
 
 
@@ -34,16 +34,20 @@ def ran(folder: Path, *arguments: str) -> str:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize(
-    ("page", "words"),
+    ("pages", "words"),
     [
-        ("python.md", ("all 2 attempts are spent", "passed", "['1'] 1 1")),
+        (
+            # Together in one process: importing torch takes seconds.
+            "python.md tutorial/own-model.md howto/own-backend.md reference/settings.md",
+            ("all 2 attempts are spent", "passed", "['1'] 1 1", "4 the proposer has nothing new"),
+        ),
         ("langgraph.md", ("began", "use ", "candidate draft", "approval {'eager'", "True")),
     ],
 )
-def test_examples_run_as_they_stand(tmp_path, warm, page, words):
+def test_examples_run_as_they_stand(tmp_path, warm, pages, words):
     """In a folder of their own; the sentences that a reader would check are printed."""
     file = tmp_path / "page.py"
-    file.write_text("\n".join(examples(page)))
+    file.write_text("\n".join(examples(pages)))
     said = ran(tmp_path, file.name)
     for word in words:
         assert word in said

@@ -932,6 +932,14 @@ def test_doctor_asks_a_model_one_word(capsys):
     assert found["parameters"]["facts"]["also_served"] == ["other", "scripted"]
 
 
+def test_guide_to_local_models_leads_where_it_says(reader):
+    """docs/howto/local-model.md, from the first word to a replay."""
+    reply = "```python\nimport torch\n\n\nclass ModelNew(torch.nn.Module):\n    pass\n```"
+    with ChatServer(*[reply] * 20, models={"qwen3-coder": {}}) as server:
+        reader.url = server.url
+        reader.through(Path(__file__).parent.parent / "docs" / "howto" / "local-model.md")
+
+
 def test_doctor_says_why_a_model_cannot_be_asked(capsys):
     with ChatServer(ChatAnswer(status=401, text="expired")) as server:
         assert main(["doctor", "--model", "scripted", "--base-url", server.url]) == 1

@@ -2,14 +2,17 @@
 
 import math
 import random
+import re
 from collections import Counter
 
 import pytest
 
 from evokernel.attempt import Stage
 from evokernel.config import MemoryConfig
+from evokernel.errors import ConfigError
 from evokernel.memory.choice import NULL, PROBE, USUAL, Occasion, PoolItem, Selection
-from evokernel.memory.policies import POLICIES, Policy, policy_of
+from evokernel.memory.joint import Traits
+from evokernel.memory.policies import POLICIES, Policy, Surroundings, learner_of, policy_of
 from evokernel.memory.retrieval import dice
 from evokernel.memory.slots import Draw, Slotwise
 from evokernel.memory.start_points import FAILING_CHILDREN, StartPoint, StartTable
@@ -305,3 +308,57 @@ class TestBandit:
                 table.tell(*child)
             values.append([table.value(p) for p in table.points])
         assert values[0] == pytest.approx(values[1])
+
+
+# A policy of one's own
+
+OWN = """
+from evokernel.memory.policies import Recipe
+from evokernel.memory.slots import Slotwise
+
+
+class Newest(Slotwise):
+    name = "newest"
+
+    def scores(self, pool):
+        return tuple(float(-item.n) for item in pool)
+
+    def chances(self, items, draw):
+        best = max(items, key=lambda item: item.score)
+        return tuple(float(item is best) for item in items)
+
+
+NEWEST = Recipe(choice=lambda config: Newest())
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch) -> str:
+    """The module of a policy of one's own."""
+    (tmp_path / "policy_of_mine.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    return "policy_of_mine"
+
+
+def test_own_policy_chooses_and_learns(own):
+    rule = policy(f"{own}:NEWEST")
+    assert chosen(pool(0.1, 0.2, n=3), rule, 1) == ["a"]
+    assert decided(pool(0.1, 0.2), rule, 1).propensity == 1.0
+    learner = learner_of(MemoryConfig(policy=f"{own}:NEWEST"), Surroundings(lambda id: Traits()))
+    assert not learner.table
+
+
+@pytest.mark.parametrize(
+    ("place", "said"),
+    [
+        ("no_such_module:NAME", "no_such_module"),
+        ("policy_of_mine:OLDEST", "OLDEST"),
+        ("policy_of_mine:Newest", "`ABCMeta`: expected an `evokernel.memory.policies.Recipe`"),
+        (":NAME", "PYTHONPATH=."),
+        ("hybird", "did you mean `hybrid`?"),
+    ],
+)
+def test_policy_that_is_none_is_refused_with_what_to_do(own, place, said):
+    with pytest.raises(ConfigError, match=re.escape(said)) as refused:
+        policy_of(MemoryConfig(policy=place))
+    assert f"`{place}`" in str(refused.value)

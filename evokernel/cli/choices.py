@@ -9,8 +9,28 @@ Names = Iterable[str] | Callable[[], Iterable[str]]
 """What is known; called late where finding out takes an import."""
 
 
-def one_of(name: str, known: Iterable[str]) -> Callable[[str], str]:
+Own = Callable[[str], object]
+"""Looks for `MODULE:NAME` of the user's own; raises `ConfigError` where it is not to be had."""
+
+
+def own_policy(place: str) -> object:
+    """A memory policy of the user's own.
+
+    Raises:
+        ConfigError: it cannot be imported, or is none.
+    """
+    from evokernel.memory.policies import recipe_of
+
+    return recipe_of(place)
+
+
+def one_of(name: str, known: Iterable[str], own: Own | None = None) -> Callable[[str], str]:
     """A check for an option's value that suggests the nearest of the known ones.
+
+    Args:
+        name: The option.
+        known: Its values.
+        own: Looks for one of the user's own, where those may be named.
 
     Raises (when called):
         ConfigError: another value.
@@ -18,7 +38,7 @@ def one_of(name: str, known: Iterable[str]) -> Callable[[str], str]:
     values = tuple(known)
 
     def check(value: str) -> str:
-        if value in values:
+        if value in values or (own and ":" in value and own(value)):
             return value
         from evokernel.errors import ConfigError
         from evokernel.task.constants import nearest
@@ -31,7 +51,9 @@ def one_of(name: str, known: Iterable[str]) -> Callable[[str], str]:
     return check
 
 
-def choice(flag: str, known: Names, help: str, metavar: str = "NAME") -> Any:
+def choice(
+    flag: str, known: Names, help: str, metavar: str = "NAME", own: Own | None = None
+) -> Any:
     """Declare an option that takes one of the known names, or is left out.
 
     Args:
@@ -39,13 +61,14 @@ def choice(flag: str, known: Names, help: str, metavar: str = "NAME") -> Any:
         known: The names.
         help: Its line.
         metavar: What stands for the value there.
+        own: Looks for one of the user's own, where those may be named.
     """
 
     def names() -> tuple[str, ...]:
         return tuple(known() if callable(known) else known)
 
     def check(value: str | None) -> str | None:
-        return value and one_of(flag, names())(value)
+        return value and one_of(flag, names(), own)(value)
 
     def complete(incomplete: str) -> list[str]:
         return [name for name in names() if name.startswith(incomplete)]

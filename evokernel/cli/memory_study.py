@@ -82,7 +82,11 @@ def ablate(
     ] = None,
     arms: Annotated[
         list[str] | None,
-        typer.Option("--arm", metavar="NAME", help="Only these arms; may be repeated."),
+        typer.Option(
+            "--arm",
+            metavar="NAME",
+            help="Only these arms, or MODULE:NAME of a policy of your own; may be repeated.",
+        ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Seeds, from --first-seed.")] = 20,
     first_seed: Annotated[int, typer.Option(min=0, metavar="N", help="The first of them.")] = 0,
@@ -108,7 +112,7 @@ def ablate(
     from evokernel.study.recording import recorded
 
     for arm in arms or ():
-        one_of("--arm", arms_known())(arm)
+        one_of("--arm", arms_known(), own_policy)(arm)
     known = recorded(recordings, tasks or (), backend)  # type: ignore[arg-type]  # checked above
     plan = design(known, arms or (), range(first_seed, first_seed + seeds), attempts)
     if not plan.tasks:

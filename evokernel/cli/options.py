@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from evokernel.attempt import Backend as BackendName
-from evokernel.cli.choices import choice
+from evokernel.cli.choices import choice, own_policy
 from evokernel.task import Precision as PrecisionName
 
 if TYPE_CHECKING:
@@ -153,8 +153,9 @@ Policy = Annotated[
     choice(
         "--policy",
         _policies,
-        "How memory chooses what to show: none, random, similarity, evokernel, memrl, hybrid or "
-        "placebo.  [default: evokernel]",
+        "How memory chooses what to show: none, random, similarity, evokernel, memrl, hybrid, "
+        "placebo, or MODULE:NAME of your own.  [default: evokernel]",
+        own=own_policy,
     ),
 ]
 Reward = Annotated[
