@@ -24,6 +24,7 @@ class Account(Frozen):
     policy: str
     """By whose rule the values are computed."""
     stats: Stats
+    """Counts, rewards and values of the whole memory."""
     evidences: tuple[Evidence, ...]
     """Of every experience, newest first."""
     revised: tuple[Revised, ...]

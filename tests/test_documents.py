@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import evokernel
+import evokernel.memory
 from evokernel.cli import COMMANDS, main
 
 ROOT = Path(__file__).parent.parent
@@ -82,3 +84,21 @@ def test_commands_and_options_exist(page):
         text = help_of(name, *group)
         for option in re.findall(r"--[a-z][a-z-]*", line):
             assert f" {option} " in text, f"evokernel {line}"
+
+
+# The site asks for more (tests/test_site.py); these are what is forgotten most.
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_navigation_of_the_site_has_every_page(page):
+    if page.is_relative_to(ROOT / "docs"):
+        assert f" {page.relative_to(ROOT / 'docs')}\n" in (ROOT / "mkdocs.yml").read_text()
+
+
+@pytest.mark.parametrize("door", [evokernel, evokernel.memory], ids=lambda door: door.__name__)
+def test_public_names_are_on_a_page_of_the_reference(door):
+    pages = "".join(page.read_text() for page in (ROOT / "docs" / "reference").glob("*.md"))
+    places = (home.partition(":") for home in door._HOMES.values())
+    names = zip(door._HOMES, places, strict=True)
+    paths = {f"{home}.{other or name}" for name, (home, _, other) in names}
+    assert {path for path in paths if f"::: {path}\n" not in pages} == set()

@@ -8,7 +8,7 @@ import typer
 from rich.table import Table
 
 from evokernel.cli import options
-from evokernel.cli.choices import choice, one_of
+from evokernel.cli.choices import choice, one_of, own_policy
 from evokernel.cli.listing import show
 from evokernel.cli.wording import counted, duration
 from evokernel.errors import ConfigError
