@@ -76,18 +76,21 @@ def record(
             typer.echo(f"  in `{recording.write(made, folder)}`, headroom {made.headroom:.2f}x")
 
 
+Arms = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--arm",
+        metavar="NAME",
+        help="Only these arms, or MODULE:NAME of a policy of your own; may be repeated.",
+    ),
+]
+
+
 def ablate(
     tasks: Annotated[
         list[str] | None, typer.Argument(metavar="[TASK...]", help="Recorded ones; all by default.")
     ] = None,
-    arms: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--arm",
-            metavar="NAME",
-            help="Only these arms, or MODULE:NAME of a policy of your own; may be repeated.",
-        ),
-    ] = None,
+    arms: Arms = None,
     seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Seeds, from --first-seed.")] = 20,
     first_seed: Annotated[int, typer.Option(min=0, metavar="N", help="The first of them.")] = 0,
     attempts: Annotated[int, typer.Option(min=2, metavar="N", help="Budget of each run.")] = 24,
