@@ -80,11 +80,6 @@ class Known(Frozen):
         """When it entered this memory, Unix seconds."""
         return self.evidence.history[0].at
 
-    @property
-    def value(self) -> Value | None:
-        """The larger of its values; None before its first reward."""
-        return best_value(self.evidence)
-
 
 class Knowledge(Frozen):
     """What a page tells of a memory."""

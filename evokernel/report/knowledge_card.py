@@ -119,7 +119,7 @@ def _card(one: Known, places: Places, library: _Library) -> Card:
     return Card(
         name=places.name(experience.id),
         title=experience.summary,
-        state=f"{experience.kind}, {entry.status}{pinned}",
+        state=f"{experience.origin.task}: {experience.kind}, {entry.status}{pinned}",
         mark=STATUS_MARKS[entry.status],
         facts=tuple((name, text) for name, text in _facts(one, places) if text),
         answers=_answers(experience),

@@ -98,7 +98,7 @@ def experiences(known: Iterable[Known], places: Places) -> Table:
     """One line for each that is shown."""
     heads = (
         "experience",
-        number("value", VALUE),
+        *(number(f"value to {stage}", VALUE) for stage in Stage),
         number("rewards"),
         number("speed"),
         choice("kind"),
@@ -155,10 +155,11 @@ def _share(use: TechniqueUse) -> Cell:
 def _line(one: Known, places: Places) -> Row:
     entry, experience = one.entry, one.experience
     speed = experience.measurement.speedup
+    values = [one.evidence.values[stage] for stage in Stage]
     return row(
         places.cell(experience.id, experience.summary + (" (pinned)" if entry.is_pinned else "")),
-        value_cell(one.value),
-        float(sum(value.visits for value in one.evidence.values.values())),
+        *(value_cell(value if value.visits else None) for value in values),
+        float(sum(value.visits for value in values)),
         Cell(text=words.speed(experience), value=speed.value if speed else None),
         whole(experience.kind),
         whole(entry.status.value, STATUS_MARKS[entry.status], entry.reason),

@@ -152,6 +152,7 @@ READING = (
     "Value: how much better a step goes when an experience is shown, one for each stage, learned "
     "from the rewards of the steps that it was shown to; 0 is an average experience. To draft: -1 "
     "to 1. To refine: in standard deviations of the rewards.",
+    "The most valuable are those whose larger value is the largest.",
     "±: the standard deviation that the value has from chance, in the same units. Below three "
     "rewards a value says little.",
     "Rewards are listed as they were computed; those of refinements enter a value standardised, so "
