@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from evokernel.cli import main
 from evokernel.report import write_campaign_report, write_report
 from tests.browser import DESKTOP, PHONE, Browser, opened
+from tests.known_samples import FAILED, NOW, SINCE, WRONG, known_memory
 from tests.report_samples import HOSTILE, KINDS, campaign, run
 
 OPEN = "for (const fold of document.querySelectorAll('details')) fold.open = true;"
@@ -23,12 +25,21 @@ def pages(tmp_path_factory) -> dict[str, Path]:
     return {
         "run": write_report(run(folder, *KINDS)).page,
         "campaign": write_campaign_report(campaign(folder / "c")).page,
+        "memory": memory_page(folder / "m"),
     }
+
+
+def memory_page(folder: Path) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        place = known_memory(folder)
+        patch.setattr("time.time", lambda: NOW)
+        assert main(["memory", "report", "--memory", str(place), "--since", SINCE]) == 0
+    return place / "report.html"
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [DESKTOP, PHONE])
-@pytest.mark.parametrize("name", ["run", "campaign"])
+@pytest.mark.parametrize("name", ["run", "campaign", "memory"])
 def test_page_fits_is_legible_and_loads_nothing(browser, pages, name, width, scheme):
     browser.show(pages[name], width, scheme)
     browser.run(OPEN)
@@ -119,6 +130,36 @@ def test_marks_of_plots_say_what_they_stand_for(browser, pages):
     browser.run("arguments[0].focus()", mark)
     tip = browser.driver.find_element("css selector", ".tip")
     assert tip.text.startswith("attempt 1, draft: fusion\n5.00x [4.95, 5.05] as fast as eager")
+
+
+def test_experiences_are_filtered_by_status_and_lead_to_their_card(browser, pages):
+    browser.show(pages["memory"])
+    shown = "#experiences tbody tr:not([hidden])"
+    assert len(browser.driver.find_elements("css selector", shown)) == 7
+    choose = browser.driver.find_element("css selector", "#experiences select[aria-label=status]")
+    choose.send_keys("tombstone")
+    (row,) = browser.driver.find_elements("css selector", shown)
+    row.find_element("css selector", "a").click()
+    place = browser.run("return location.hash.slice(1)")
+    card = browser.driver.find_element("id", place)
+    assert WRONG.id in card.text
+    assert "it reads past the end" in card.text
+
+
+def test_experiences_are_found_by_the_words_of_their_cards(browser, pages):
+    browser.show(pages["memory"])
+    box = browser.driver.find_element("css selector", "#each .controls input")
+    box.send_keys(f"lesson too much {FAILED.family}")
+    (card,) = browser.driver.find_elements("css selector", "#each details[data-item]:not([hidden])")
+    assert FAILED.summary in card.text
+
+
+def test_gain_leads_to_its_technique(browser, pages):
+    browser.show(pages["memory"])
+    link = browser.driver.find_element("css selector", "#techniques svg a")
+    place = browser.run("return arguments[0].getAttribute('href').slice(1)", link)
+    row = browser.driver.find_element("id", place)
+    assert row.text.startswith("vectorized-loads")
 
 
 def test_page_is_whole_without_scripts(tmp_path, pages):

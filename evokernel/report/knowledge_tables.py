@@ -97,7 +97,7 @@ def whole(text: str, mark: str = "", hint: str = "") -> Cell:
 def experiences(known: Iterable[Known], places: Places) -> Table:
     """One line for each that is shown."""
     heads = (
-        "experience",
+        Column(title="experience"),
         *(number(f"value to {stage}", VALUE) for stage in Stage),
         number("rewards"),
         number("speed"),
@@ -105,7 +105,7 @@ def experiences(known: Iterable[Known], places: Places) -> Table:
         choice("status"),
         choice("family"),
         choice("backend"),
-        "entered",
+        Column(title="entered"),
     )
     return table(heads, (_line(one, places) for one in known), is_searched=True, is_long=True)
 
