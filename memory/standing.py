@@ -1,6 +1,7 @@
 """Owns what a memory says of candidates and experiences to those who met them elsewhere."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from evokernel.config import MemoryConfig
@@ -57,10 +58,15 @@ def summaries(place: Path, ids: Sequence[str]) -> dict[str, str]:
         return {}
     try:
         with _opened(place) as memory:
-            known = {entry.experience.id: entry.experience.summary for entry in memory.list()}
+            return dict(_summaries(memory, ids))
     except StoreError:
         return {}  # a page about a run does not fail because of them
-    return {id: known[id] for id in ids if id in known}
+
+
+def _summaries(memory: Memory, ids: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for id in ids:
+        with suppress(StoreError):  # of an experience that is not there any more
+            yield id, memory.get(id).experience.summary
 
 
 def retract(place: Path, candidate: str, reason: str) -> Withdrawal | None:

@@ -14,6 +14,7 @@ from evokernel.testing import (
     fake_graph,
     fake_kernel,
     fake_task,
+    wander,
 )
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -28,17 +29,18 @@ KINDS = (GOOD, WRONG, SLOW, GOOD, BETTER, REFUTED)
 """Every kind of attempt."""
 
 
-def run(folder: Path, *sources: str, name: str = "add-one") -> Path:
-    """The folder of a run with these kernels."""
+def run(folder: Path, *sources: str, name: str = "add-one", attempts: int = 0) -> Path:
+    """The folder of a run with these kernels, or of one that wanders."""
     task, written = fake_task(name), iter(sources)
-    memory, budget = {"policy": "similarity"}, {"attempts": len(sources)}
+    script = (lambda request: next(written, None)) if sources else wander
+    memory, budget = {"policy": "similarity"}, {"attempts": attempts or len(sources)}
     config = RunConfig(task=name, runs=folder, budget=budget, memory=memory)
     clock = FakeClock()
     return optimize(
         task,
         config,
         evaluator=FakeEvaluator(task, clock=clock, seconds=3.0),
-        proposer=ScriptedProposer(lambda request: next(written, None)),
+        proposer=ScriptedProposer(script),
         graph=fake_graph(),
         clock=clock,
     ).path

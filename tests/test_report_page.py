@@ -1,6 +1,7 @@
 """The HTML page of a run and of a campaign: what it says, and that foreign text stays text."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -108,6 +109,13 @@ def test_page_of_a_run_without_a_kernel_shows_the_last_verdict(tmp_path):
     assert "no kernel passed" in told.text
     assert "About attempt 2 , the last; none passed." in told.text
     assert "evokernel export" not in told.text
+
+
+def test_page_says_what_memory_showed_and_what_came_of_it(tmp_path):
+    told = Seen(write_report(run(tmp_path, attempts=8)).page.read_text()).text
+    about = told.partition("What memory showed to whoever")[2].partition("Rewards of the same")[0]
+    assert "steps that were shown something earned" in about
+    assert re.search(r"kernel-[0-9a-f]{12} elementwise by ", about)
 
 
 @pytest.mark.parametrize(("out", "file"), [("a.html", "a.html"), ("some", "some/report.html")])
