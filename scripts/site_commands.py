@@ -8,6 +8,10 @@ from site_source import Find
 
 from evokernel.cli import COMMANDS, fetch
 
+EXAMPLE = "Example: "
+_KIND = re.compile(r" <[\w\[\]]+>$")
+"""What follows the name of an argument in `--help`; the sentence beside it says more."""
+
 
 def commands(names: list[str], find: Find) -> str:
     """The sections of some commands, those of a group one level below it."""
@@ -33,10 +37,11 @@ def _section(command: Any, name: str, level: int) -> Iterator[str]:
     context = command.context_class(command, info_name=f"evokernel {name}")
     usage = command.get_usage(context).removeprefix("Usage: ")
     yield f"\n{'#' * level} evokernel {name} {{ #{name.replace(' ', '-')} }}\n"
-    yield f"{command.help.strip()}\n"
+    told = f"{command.help}\n\n{command.epilog or ''}".strip().split("\n\n")
+    yield from (f"{part}\n" for part in told if not part.startswith(EXAMPLE))
     yield f"```\n{' '.join(usage.split())}\n```\n"
     yield from _table(command, context)
-    yield from _examples(command.epilog or "")
+    yield from _examples([part for part in told if part.startswith(EXAMPLE)])
     for inner, each in getattr(command, "commands", {}).items():
         yield from _section(each, f"{name} {inner}", level + 1)
 
@@ -47,17 +52,14 @@ def _table(command: Any, context: Any) -> Iterator[str]:
     if rows:
         yield "| argument or option | what it is |\n|---|---|"
     for names, text in rows:
-        yield f"| `{names}` | {_cell(text)} |"
+        yield f"| `{_KIND.sub('', names)}` | {_cell(text)} |"
 
 
 def _cell(text: str) -> str:
     return re.sub(r"([|\[\]<])", r"\\\1", " ".join(text.split()))
 
 
-def _examples(epilog: str) -> Iterator[str]:
-    lines = [" ".join(part.split()) for part in epilog.split("\n\n")]
-    found = [line.removeprefix("Example: ") for line in lines if line.startswith("Example: ")]
-    if found:
-        yield "\n```\n" + "\n".join(found) + "\n```"
-    rest = [line for line in lines if line and not line.startswith("Example: ")]
-    yield from (f"\n{line}" for line in rest)
+def _examples(parts: list[str]) -> Iterator[str]:
+    if parts:
+        lines = (" ".join(part.removeprefix(EXAMPLE).split()) for part in parts)
+        yield "\n```\n" + "\n".join(lines) + "\n```"
