@@ -197,7 +197,7 @@ def together(cases: dict[str, Case]) -> CppModule:
             body = kernel.source[start.start() :].replace(kernel.function, f"{name}_{number}")
             bodies.append(f"namespace of_{name}_{number} {{\n{body}\n}}\n")
     body = "\n".join(bodies)
-    return cpp_module(f"{preamble(body)}\n{body}", flags=("-O1",))
+    return cpp_module(f"{preamble(body)}\n{body}", flags=("-O0",))
 
 
 def variants(inputs: list[torch.Tensor]) -> Iterator[tuple[str, list[torch.Tensor]]]:

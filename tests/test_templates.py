@@ -185,7 +185,7 @@ def kernels(cases: dict[str, Case], home: None) -> CppModule:
             body = kernel.source[kernel.source.index('extern "C"') :]
             bodies.append(body.replace("made_kernel", f"{name}_{number}"))
     body = "\n".join(bodies)
-    return cpp_module(f"{preamble(body)}\n{body}", flags=("-O1",))
+    return cpp_module(f"{preamble(body)}\n{body}", flags=("-O0",))
 
 
 def variants(inputs: list[torch.Tensor]) -> Iterator[tuple[str, list[torch.Tensor]]]:
