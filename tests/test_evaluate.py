@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 
 from evokernel.attempt import Candidate
-from evokernel.bench import Claim
+from evokernel.bench import Claim, timing
 from evokernel.bench.evaluator import LocalEvaluator
 from evokernel.bench.gpu import choice
+from evokernel.bench.messages import Fault, Faulted
 from evokernel.bench.servers import WarmServers
 from evokernel.cli import main
 from evokernel.config import BenchConfig
-from evokernel.errors import DeviceMissing, TaskError
+from evokernel.errors import DeviceMissing, TaskError, WorkerError
 from evokernel.evaluation import Evaluation, Status
 from evokernel.task import Task
 from evokernel.tuning import Space
@@ -391,6 +392,22 @@ def test_a_backend_whose_device_is_not_here_is_refused(task, config):
         pytest.skip("there is a GPU")
     with pytest.raises(DeviceMissing, match="`cuda`"):
         LocalEvaluator(task, config, backend="cuda")
+
+
+def test_a_baseline_that_fails_while_it_is_timed_is_told_in_plain_words(
+    task, config, servers, monkeypatch
+):
+    fault = Fault(status=Status.OUT_OF_MEMORY, reason="no memory was left", phase="flush")
+
+    def short_of_memory(*arguments: object) -> None:
+        raise Faulted(fault)
+
+    monkeypatch.setattr(timing, "measure", short_of_memory)
+    with (
+        LocalEvaluator(task, config, servers=servers) as opened,
+        pytest.raises(WorkerError, match="could not be timed: no memory was left; what else runs"),
+    ):
+        opened.baselines()
 
 
 def test_a_reference_that_raises_is_the_tasks_fault(config, servers):

@@ -44,13 +44,26 @@ class Opponents:
         return dict(self._workers)
 
     def baselines(self) -> tuple[Baseline, ...]:
-        """Time them once against each other."""
+        """Time them once against each other.
+
+        Raises:
+            TaskError: The reference itself fails in a worker.
+            WorkerError: One that had run before failed meanwhile, e.g. for want of memory.
+        """
         if self._baselines is None:
             workers = self.workers()
             session = self._session
             stage = session.stage()
-            with session.lock():
-                series = timing.measure(workers, session.oracle, session.pace, stage, session.rng)
+            try:
+                with session.lock():
+                    series = timing.measure(
+                        workers, session.oracle, session.pace, stage, session.rng
+                    )
+            except Faulted as error:
+                raise WorkerError(
+                    f"eager and torch.compile could not be timed: {_why(error.fault)}; what else "
+                    "runs on this machine may be in the way, try again when less does"
+                ) from error
             self._baselines = tuple(
                 Baseline(
                     name=name,
