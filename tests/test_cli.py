@@ -1,16 +1,17 @@
 """The command line as a whole: help, suggestions, messages and exit codes."""
 
-import io
 import os
 import subprocess
 import sys
-from contextlib import redirect_stdout
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
 from evokernel import __version__
-from evokernel.cli import COMMANDS, main
+from evokernel.cli import COMMANDS, app, main
 from evokernel.cli.faults import complain, tell
 from evokernel.cli.groups import Stopped
 from evokernel.errors import EvoKernelError, TaskError
@@ -49,25 +50,54 @@ def test_help_lists_every_command(said):
         assert line in out
 
 
-def command_lines() -> list[tuple[str, ...]]:
-    """Every command, those of the groups included."""
-    found = [(name,) for name in COMMANDS]
-    for name in ("task", "memory"):
-        if name not in COMMANDS:
-            continue
-        with redirect_stdout(io.StringIO()) as printed:
-            main([name, "--help"])
-        listed = printed.getvalue().partition("Commands:\n")[2].partition("\n\n")[0]
-        found += [(name, line.split()[0]) for line in listed.splitlines() if line[2] != " "]
-    return found
+def walk(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Every command below this one, with its words."""
+    if not hasattr(command, "commands"):
+        yield path, command
+        return
+    context = typer.Context(command, info_name="evokernel")
+    for name in command.list_commands(context):
+        _, found, _ = command.resolve_command(context, [name])
+        yield from walk(found, (*path, name))
 
 
-@pytest.mark.parametrize("command", command_lines(), ids=" ".join)
+LEAVES = dict(walk(typer.main.get_command(app)))
+GROUPS = sorted({path[:1] for path in LEAVES if path[1:]})
+TALKS_TO_PROGRAMS = {("serve", "mcp"), ("env", "serve")}
+"""They speak JSON on both streams: MCP, and docs/training.md."""
+
+
+def test_every_command_is_walked():
+    assert len(LEAVES) >= 40
+    assert {path[0] for path in LEAVES} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("command", sorted(LEAVES), ids=" ".join)
 def test_help_gives_an_example_that_begins_with_the_command(said, command):
     code, out, err = said(*command, "--help")
     assert (code, err) == (0, "")
-    assert f"Example: evokernel {' '.join(command)} " in out.replace("\n", " ") + " "
+    beginning = f"evokernel {' '.join(command)} "
+    examples = " ".join(out.split()).split("Example: ")[1:]
+    assert examples
+    assert all(beginning in f"{example} " for example in examples)
     assert max(map(len, out.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("group", GROUPS, ids=" ".join)
+def test_help_of_a_group_gives_an_example(said, group):
+    code, out, err = said(*group, "--help")
+    assert (code, err) == (0, "")
+    assert f"Example: evokernel {group[0]} " in out
+
+
+@pytest.mark.parametrize("command", sorted(set(LEAVES) - TALKS_TO_PROGRAMS), ids=" ".join)
+def test_every_command_that_prints_something_prints_json(command):
+    assert any("--json" in parameter.opts for parameter in LEAVES[command].params)
+
+
+@pytest.mark.parametrize("command", sorted(LEAVES), ids=" ".join)
+def test_every_option_and_argument_is_described(command):
+    assert [p.name for p in LEAVES[command].params if not p.help] == []
 
 
 def test_no_command_is_help_and_wrong_usage(said):

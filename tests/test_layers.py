@@ -213,6 +213,18 @@ with contextlib.suppress(SystemExit):
     assert heavy_after(code) == set()
 
 
+def test_completion_loads_nothing_heavy():
+    code = """
+import contextlib, os, runpy, sys
+os.environ |= {"COMP_WORDS": "evokernel run sof", "COMP_CWORD": "2"}
+os.environ["_EVOKERNEL_COMPLETE"] = "complete_bash"
+sys.argv = ["evokernel"]
+with contextlib.suppress(SystemExit):
+    runpy.run_module("evokernel", run_name="__main__", alter_sys=True)
+"""
+    assert heavy_after(code) == set()
+
+
 @pytest.fixture
 def planted(tmp_path):
     """Return a function that makes a small checkout with one more file in it."""

@@ -82,7 +82,6 @@ app = typer.Typer(
     help="Make PyTorch operators fast, and remember what helped.",
     epilog="Example: evokernel run softmax --attempts 8",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )

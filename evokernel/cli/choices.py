@@ -5,9 +5,7 @@ from typing import Any
 
 import typer
 
-Names = Iterable[str] | Callable[[], Iterable[str]]
-"""What is known; called late where finding out takes an import."""
-
+from evokernel.cli.completion import Names, among
 
 Own = Callable[[str], object]
 """Looks for `MODULE:NAME` of the user's own; raises `ConfigError` where it is not to be had."""
@@ -67,10 +65,8 @@ def choice(
     def names() -> tuple[str, ...]:
         return tuple(known() if callable(known) else known)
 
-    def check(value: str | None) -> str | None:
-        return value and one_of(flag, names(), own)(value)
+    def check(ctx: typer.Context, value: str | None) -> str | None:
+        return value if ctx.resilient_parsing or not value else one_of(flag, names(), own)(value)
 
-    def complete(incomplete: str) -> list[str]:
-        return [name for name in names() if name.startswith(incomplete)]
-
+    complete = among(names)
     return typer.Option(flag, metavar=metavar, callback=check, autocompletion=complete, help=help)

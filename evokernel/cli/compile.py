@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.text import Text
 
 from evokernel.attempt import NO_TEXT, Backend, source_of
-from evokernel.cli import options
+from evokernel.cli import completion, options
 from evokernel.cli.choices import choice
 from evokernel.cli.compile_candidate import Report, build_report
+from evokernel.cli.waiting import waiting
 from evokernel.compilers import Compiler, KernelSource
 from evokernel.compilers.architecture import checked
 from evokernel.compilers.choice import compiler_for
@@ -53,6 +54,7 @@ def compile_file(
         str | None,
         typer.Option(
             metavar="TASK",
+            autocompletion=completion.tasks,
             help="Task whose inputs show how Triton kernels are launched, where the candidate does "
             "not declare it (LAUNCHES).",
         ),
@@ -69,7 +71,8 @@ def compile_file(
     source = _read(file, backend)
     if arch:
         checked(arch)
-    report = _built(file, source, backend, arch, task)
+    with waiting("building", f"compile {file.suffix}"):
+        report = _built(file, source, backend, arch, task)
     if as_json:
         typer.echo(report.model_dump_json(indent=2))
     else:

@@ -11,9 +11,10 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from evokernel.cli import memory_place, model_options, options
+from evokernel.cli import completion, memory_place, model_options, options
 from evokernel.cli.choices import one_of
 from evokernel.cli.flat import flat
+from evokernel.cli.waiting import Waiting, waiting
 from evokernel.cli.wording import folded
 from evokernel.config import home, key_names
 
@@ -24,11 +25,21 @@ _STYLES = {"ok": "green", "warning": "yellow", "missing": "red"}
 _STATE, _INDENT = 9, 22
 
 
+def _checks() -> Iterable[str]:
+    from evokernel.doctor import CHECKS
+
+    return CHECKS
+
+
 @flat
 def doctor(
     checks: Annotated[
         list[str] | None,
-        typer.Argument(metavar="CHECK", help="Only these checks, by the names that are shown."),
+        typer.Argument(
+            metavar="CHECK",
+            autocompletion=completion.among(_checks),
+            help="Only these checks, by the names that are shown.",
+        ),
     ] = None,
     *,
     model: model_options.ModelOptions,
@@ -57,7 +68,8 @@ def doctor(
     asked = model_options.proposer(model, is_checked=False)
     found = examine(settings, names) if names or not asked else iter(())
     found = chain(found, _model(asked)) if asked else found
-    findings = list(found) if as_json else list(_shown(found))
+    with waiting("looking", "doctor model" if asked else f"doctor {' '.join(names)}") as shown:
+        findings = list(found) if as_json else list(_shown(found, shown))
     stopping = [finding.name for finding in findings if finding.stops_runs]
     if as_json:
         rows = [finding.model_dump(mode="json") for finding in findings]
@@ -75,7 +87,7 @@ def _model(asked: "dict[str, Any]") -> "Iterator[Finding]":
     return examine_model(asked["proposer"], ModelConfig.model_validate(asked["model"]))
 
 
-def _shown(findings: "Iterable[Finding]") -> "Iterator[Finding]":
+def _shown(findings: "Iterable[Finding]", shown: Waiting) -> "Iterator[Finding]":
     """Print each as soon as it is there."""
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     console = Console(highlight=False, markup=False, soft_wrap=True)
@@ -87,7 +99,8 @@ def _shown(findings: "Iterable[Finding]") -> "Iterator[Finding]":
             text.append("\n" + folded(finding.advice, width, _INDENT + 3, " " * _INDENT + "-> "))
         elif finding.advice:
             text.append(f" -> {finding.advice}")
-        console.print(text)
+        with shown.aside():
+            console.print(text)
         yield finding
 
 

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evokernel.cli import options
+from evokernel.cli import completion, options
 from evokernel.cli.choices import choice
 from evokernel.cli.flat import flat
 from evokernel.cli.groups import group
 from evokernel.cli.runs import found
+from evokernel.cli.waiting import waiting
 from evokernel.cli.wording import counted
 from evokernel.training.rewards import NAMES
 
@@ -29,6 +30,15 @@ KINDS = ("turns", "contrast")
 Gamma = Annotated[
     float | None,
     typer.Option(min=0, max=1, metavar="X", help="Discount.  [default: 0.4 for sum, 0.8 for max]"),
+]
+
+RowsOption = Annotated[
+    str,
+    choice(
+        "--rows",
+        KINDS,
+        "turns: one a row; contrast: groups of kernels from different levels of speed.",
+    ),
 ]
 
 
@@ -116,18 +126,15 @@ def serve(
 def export(
     runs: Annotated[
         list[str],
-        typer.Argument(metavar="RUN", help="Run folders, or their names below --runs-dir."),
+        typer.Argument(
+            metavar="RUN",
+            autocompletion=completion.runs,
+            help="Run folders, or their names below --runs-dir.",
+        ),
     ],
     to: Annotated[Path, typer.Option(metavar="FILE", help="A name in .jsonl or .parquet.")],
     *,
-    rows: Annotated[
-        str,
-        choice(
-            "--rows",
-            KINDS,
-            "turns: one a row; contrast: groups of kernels from different levels of speed.",
-        ),
-    ] = "turns",
+    rows: RowsOption = "turns",
     rewarding: Rewarding,
     compare: Annotated[
         str,
@@ -150,13 +157,14 @@ def export(
     from evokernel.training import turns as taken
 
     table.writer_of(to)  # before anything is read
-    records = [RunRecord.open(found(run, runs_dir)) for run in dict.fromkeys(runs)]
-    settings = taken.Settings.model_validate({**vars(rewarding), "group": compare})
-    read = taken.turns(records, settings)
-    written: Any = read
-    if rows == "contrast":
-        written = contrast.contrasts(read, contrast.Contrast(**vars(drawing)))
-    table.write(written, to, contrast.Group if rows == "contrast" else taken.Turn)
+    with waiting("reading runs", "env export"):
+        records = [RunRecord.open(found(run, runs_dir)) for run in dict.fromkeys(runs)]
+        settings = taken.Settings.model_validate({**vars(rewarding), "group": compare})
+        read = taken.turns(records, settings)
+        written: Any = read
+        if rows == "contrast":
+            written = contrast.contrasts(read, contrast.Contrast(**vars(drawing)))
+        table.write(written, to, contrast.Group if rows == "contrast" else taken.Turn)
     told = {"file": str(to), "rows": len(written), **_counts(read)}
     typer.echo(json.dumps(told, indent=2) if as_json else _in_words(rows, told))
 

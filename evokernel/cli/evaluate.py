@@ -9,10 +9,11 @@ from rich.text import Text
 
 from evokernel.answers import Answer, answers, mebibytes, memory_in_words
 from evokernel.attempt import NO_TEXT, Backend, Candidate, source_of
-from evokernel.bench import Baseline
-from evokernel.cli import options
+from evokernel.bench import Baseline, Say
+from evokernel.cli import completion, options
 from evokernel.cli.choices import choice
 from evokernel.cli.flat import flat
+from evokernel.cli.waiting import waiting
 from evokernel.cli.wording import call_time, counted, folded
 from evokernel.config import BenchConfig
 from evokernel.errors import ConfigError
@@ -26,6 +27,23 @@ CONTRACTS = {"own": "own_kernels_only", "library": "library_allowed"}
 _INDENT = 12
 _LOG_LINES = 20
 _SHOWN = 6
+
+TaskOption = Annotated[
+    str,
+    typer.Option(
+        metavar="TASK",
+        autocompletion=completion.tasks,
+        help="Name of a built-in task, or path of a task file.",
+    ),
+]
+ContractOption = Annotated[
+    str | None,
+    choice(
+        "--contract",
+        CONTRACTS,
+        "Who may compute: own (own kernels only) or library.  [default: the task's, else library]",
+    ),
+]
 
 
 class Report(Frozen):
@@ -55,20 +73,10 @@ def evaluate(
     candidate: Annotated[
         Path, typer.Argument(metavar="CANDIDATE", help="A Python file with `ModelNew`.")
     ],
-    task: Annotated[
-        str, typer.Option(metavar="TASK", help="Name of a built-in task, or path of a task file.")
-    ],
+    task: TaskOption,
     backend: options.BackendOrNone = None,
     precision: options.PrecisionOrNone = None,
-    contract: Annotated[
-        str | None,
-        choice(
-            "--contract",
-            CONTRACTS,
-            "Who may compute: own (own kernels only) or library.  [default: the task's, else "
-            "library]",
-        ),
-    ] = None,
+    contract: ContractOption = None,
     *,
     measuring: options.Measuring,
     write_tuned: Annotated[
@@ -89,7 +97,9 @@ def evaluate(
     source = _read(candidate)
     language = _backend(backend, source)
     chosen = _with_contract(_task(task, device_of(language), precision), contract)
-    report = _judge(candidate, Candidate(source=source, backend=language), chosen, config)
+    judged = Candidate(source=source, backend=language)
+    with waiting("loading PyTorch", f"evaluate {config.measurement}") as shown:
+        report = _judge(candidate, judged, chosen, config, shown.say)
     if write_tuned:
         _write(write_tuned, report.tuned_source or source)
     if as_json:
@@ -116,11 +126,11 @@ def _backend(named: str | None, source: str) -> Backend:
     return found
 
 
-def _judge(path: Path, candidate: Candidate, task: Task, config: BenchConfig) -> Report:
+def _judge(path: Path, candidate: Candidate, task: Task, config: BenchConfig, say: Say) -> Report:
     from evokernel.bench.evaluator import LocalEvaluator
 
     space = Space.declared(candidate.source)
-    with LocalEvaluator(task, config, candidate.backend) as evaluator:
+    with LocalEvaluator(task, config, candidate.backend, say) as evaluator:
         tuning = evaluator.tune(candidate)
         if tuning is not None:
             candidate = Candidate(source=tuning.frozen, backend=candidate.backend)

@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from evokernel.cli import options, runs
+from evokernel.cli import completion, options, runs
+from evokernel.cli.waiting import waiting
 from evokernel.errors import ConfigError
 from evokernel.frozen import Frozen
 
@@ -34,7 +35,9 @@ def export(
     what: Annotated[
         str,
         typer.Argument(
-            metavar="RUN|CANDIDATE", help="Run folder or its name, or a file with `ModelNew`."
+            metavar="RUN|CANDIDATE",
+            autocompletion=completion.runs,
+            help="Run folder or its name, or a file with `ModelNew`.",
         ),
     ],
     task: runs.CandidateTask = None,
@@ -70,7 +73,8 @@ def export(
     subject = _passed(subject)
     claims = subject.claims
     assert claims is not None
-    exported = make(subject.task, subject.candidate, claims, subject.workloads, strict)
+    with waiting("writing the kernel's file", "export"):
+        exported = make(subject.task, subject.candidate, claims, subject.workloads, strict)
     _write(file, exported.text)
     report = _report(file, subject, exported, strict)
     if as_json:
@@ -101,7 +105,8 @@ def _passed(subject: "Subject") -> "Subject":
         return subject
     from evokernel.export.subject import judged
 
-    subject, evaluation = judged(subject)
+    with waiting("loading PyTorch", f"export {subject.bench.measurement}") as shown:
+        subject, evaluation = judged(subject, shown.say)
     if subject.claims is None:
         typer.echo(
             f"{subject.name} on {subject.task.name}: {evaluation.status.value}: "

@@ -35,7 +35,8 @@ class Group(TyperGroup):
             ConfigError: there is no such command.
         """
         known = self.list_commands(ctx)
-        if args and args[0] not in known and not args[0].startswith("-"):
+        is_wrong = args and args[0] not in known and not args[0].startswith("-")
+        if is_wrong and not ctx.resilient_parsing:  # a shell asks what could stand there
             from evokernel.errors import ConfigError
             from evokernel.task.constants import nearest
 

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from evokernel.cli import (
+    completion,
     memory_bank,
     memory_edits,
     memory_exchange,
@@ -23,6 +24,7 @@ from evokernel.cli.memory_filters import (
     StatusOption,
 )
 from evokernel.cli.memory_place import opened_at, place, print_json
+from evokernel.cli.waiting import waiting
 from evokernel.cli.wording import counted
 from evokernel.errors import ConfigError
 from evokernel.memory.experience import ExperienceStatus
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
 STARTER = "starter"
 """Run that the experiences of the starter bank say they come from."""
+WHOLE = "the memory is whole; the same command begins anew"
+"""What to know after Ctrl-C."""
 LISTED = 50
 """Experiences that `list` shows unless asked for more."""
 
@@ -94,7 +98,7 @@ def list_experiences(
 
 @app.command("show")
 def show_experience(
-    id: Annotated[str, typer.Argument(metavar="ID", help="As `memory list` shows it.")],
+    id: memory_edits.Id,
     as_json: options.AsJson = False,
     memory: options.MemoryPath = None,
 ) -> None:
@@ -133,7 +137,11 @@ def search(
     ] = "",
     task: Annotated[
         str | None,
-        typer.Option(metavar="TASK", help="Instead of words: what comes from similar tasks."),
+        typer.Option(
+            metavar="TASK",
+            autocompletion=completion.tasks,
+            help="Instead of words: what comes from similar tasks.",
+        ),
     ] = None,
     limit: Limit = 10,
     as_json: options.AsJson = False,
@@ -145,7 +153,7 @@ def search(
     """
     if bool(query) == bool(task):
         raise ConfigError("`memory search` expects either words or `--task TASK`")
-    with opened_at(memory) as opened:
+    with waiting("looking at the operators", "memory search"), opened_at(memory) as opened:
         situation = _situation(task) if task else None
         hits = opened.search(query, situation, limit)
     if as_json:
@@ -177,13 +185,19 @@ def show_stats(as_json: options.AsJson = False, memory: options.MemoryPath = Non
 
 
 @app.command("rebuild")
-def rebuild(memory: options.MemoryPath = None) -> None:
+def rebuild(as_json: options.AsJson = False, memory: options.MemoryPath = None) -> None:
     """Make embeddings and vector index anew.
 
     Example: evokernel memory rebuild
     """
-    with opened_at(memory, to_repair=True) as opened:
+    with (
+        waiting("embedding every experience", "memory rebuild", WHOLE),
+        opened_at(memory, to_repair=True) as opened,
+    ):
         made = opened.rebuild()
+    if as_json:
+        print_json(made.model_dump(mode="json"))
+        return
     typer.echo(f"{counted(made.embedded, 'experience')} embedded, {made.indexed} in the index")
     if made.missing:
         typer.echo(f"without Chroma ({made.missing}) all are compared one by one")
@@ -200,7 +214,11 @@ def refit(
 
     Example: evokernel memory refit
     """
-    with opened_at(memory, settings={"policy": policy, "reward": reward}) as opened:
+    settings = {"policy": policy, "reward": reward}
+    with (
+        waiting("computing every value anew", "memory refit", WHOLE),
+        opened_at(memory, settings=settings) as opened,
+    ):
         report = opened.refit()
     if as_json:
         typer.echo(report.model_dump_json(indent=2))

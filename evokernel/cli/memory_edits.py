@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
+from evokernel.cli import completion, options
 from evokernel.cli import memory_tables as tables
-from evokernel.cli import options
 from evokernel.cli.choices import one_of
 from evokernel.cli.listing import show
 from evokernel.cli.memory_place import opened_at, print_json
@@ -24,7 +24,17 @@ if TYPE_CHECKING:
 
 FIELDS = ("summary", "techniques", "note")
 
-Id = Annotated[str, typer.Argument(metavar="ID", help="As `memory list` shows it.")]
+Id = Annotated[
+    str,
+    typer.Argument(
+        metavar="ID", autocompletion=completion.experiences, help="As `memory list` shows it."
+    ),
+]
+_IDS = typer.Argument(
+    metavar="ID", autocompletion=completion.experiences, help="As `memory list` shows them."
+)
+Ids = Annotated[list[str], _IDS]
+IdsOrNone = Annotated[list[str] | None, _IDS]
 Because = Annotated[str, typer.Option("--because", metavar="TEXT", help="Kept with the change.")]
 
 
@@ -94,11 +104,14 @@ def unpin(
 
 
 def forget(
-    ids: Annotated[
-        list[str] | None, typer.Argument(metavar="ID...", help="What to forget.")
-    ] = None,
+    ids: IdsOrNone = None,
     run: Annotated[
-        str | None, typer.Option(metavar="RUN", help="Everything that this run left behind.")
+        str | None,
+        typer.Option(
+            metavar="RUN",
+            autocompletion=completion.runs,
+            help="Everything that this run left behind.",
+        ),
     ] = None,
     with_descendants: Annotated[
         bool, typer.Option("--descendants", help="Also what they led to, save what is pinned.")
@@ -141,7 +154,7 @@ def forget(
 
 
 def approve(
-    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="What was read.")],
+    ids: Ids,
     because: Because = "read and found right",
     as_json: options.AsJson = False,
     memory: options.MemoryPath = None,
@@ -165,7 +178,7 @@ def approve(
 
 
 def reinstate(
-    ids: Annotated[list[str], typer.Argument(metavar="ID...", help="What was found right.")],
+    ids: Ids,
     because: Because = "found right",
     as_json: options.AsJson = False,
     memory: options.MemoryPath = None,

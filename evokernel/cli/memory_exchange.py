@@ -6,15 +6,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.table import Table
 
-from evokernel.cli import options
+from evokernel.cli import completion, options
 from evokernel.cli.listing import show
 from evokernel.cli.memory_place import opened_at, path, place, print_json
+from evokernel.cli.waiting import waiting
 from evokernel.cli.wording import counted
 from evokernel.errors import ConfigError
 from evokernel.memory.experience import ExperienceStatus
 
 if TYPE_CHECKING:
     from evokernel.memory.exchange import Bank
+    from evokernel.memory.exchange_into import TakenOver
 
 Source = Annotated[
     Path, typer.Argument(metavar="FILE|FOLDER", help="A file of `memory export`, or a memory.")
@@ -24,9 +26,14 @@ Holdout = Annotated[
     typer.Option(
         "--holdout",
         metavar="TASK",
+        autocompletion=completion.tasks,
         help="Leave out what comes from this task, also in other sizes; may be repeated.",
     ),
 ]
+
+
+AGAIN = "what was taken over stays; the same command takes the rest, and nothing twice"
+JUDGED = "tasks that were judged stay so; the same command goes on with the others"
 
 
 def export(
@@ -45,11 +52,12 @@ def export(
     from evokernel.memory.exchange import write
 
     statuses = () if everything else (ExperienceStatus.ACTIVE,)
-    with opened_at(memory) as opened:
-        bank = opened.bank(statuses=statuses)
-    total = len(bank.held)
-    bank = _held_out(bank, holdout or ())
-    write(bank, file)
+    with waiting("reading the memory", "memory export"):
+        with opened_at(memory) as opened:
+            bank = opened.bank(statuses=statuses)
+        total = len(bank.held)
+        bank = _held_out(bank, holdout or ())
+        write(bank, file)
     told = {
         "file": str(file),
         "experiences": len(bank.held),
@@ -68,7 +76,7 @@ def export(
 def take_over(
     source: Annotated[
         Path | None,
-        typer.Argument(metavar="[FILE|FOLDER]", help="A file of `memory export`, or a memory."),
+        typer.Argument(metavar="FILE|FOLDER", help="A file of `memory export`, or a memory."),
     ] = None,
     starter: Annotated[
         bool,
@@ -88,19 +96,15 @@ def take_over(
     """
     if (source is None) != starter:
         raise ConfigError("`memory import` expects either a file (or a memory), or `--starter`")
-    if source is not None:
-        _bring([_bank(source)], holdout or (), False, as_json, memory)
-        return
-    from evokernel.study.recording import shipped
-    from evokernel.study.starter import starter_bank
-
-    _bring([starter_bank(shipped())], holdout or (), True, as_json, memory)
+    with waiting("taking experiences over", "memory import", AGAIN):
+        found = _brought([_imported(source)], holdout or (), starter, memory)
+    _tell(found, starter, as_json, memory)
 
 
 def merge(
     sources: Annotated[
         list[Path],
-        typer.Argument(metavar="FILE|FOLDER...", help="Memories of your own, or their exports."),
+        typer.Argument(metavar="FILE|FOLDER", help="Memories of your own, or their exports."),
     ],
     holdout: Holdout = None,
     as_json: options.AsJson = False,
@@ -112,11 +116,16 @@ def merge(
 
     Example: evokernel memory merge other-machine.jsonl
     """
-    _bring([_bank(source) for source in sources], holdout or (), True, as_json, memory)
+    with waiting("bringing memories together", "memory merge", AGAIN):
+        found = _brought([_bank(source) for source in sources], holdout or (), True, memory)
+    _tell(found, True, as_json, memory)
 
 
 def admit(
-    tasks: Annotated[list[str], typer.Argument(metavar="TASK...", help="Whose experiences.")],
+    tasks: Annotated[
+        list[str],
+        typer.Argument(metavar="TASK", autocompletion=completion.tasks, help="Whose experiences."),
+    ],
     quick: Annotated[bool, typer.Option("--quick", help="Rough measurements.")] = False,
     as_json: options.AsJson = False,
     memory: options.MemoryPath = None,
@@ -133,11 +142,13 @@ def admit(
 
     config = BenchConfig(measurement="quick" if quick else "standard", baselines=("eager",))
     found = []
-    with opened_at(memory) as opened:
-        for name in tasks:
+    kind = f"memory admit {config.measurement}"
+    with waiting("loading PyTorch", kind, JUDGED) as shown, opened_at(memory) as opened:
+        for number, name in enumerate(tasks):
+            shown.reach(number, len(tasks) if tasks[1:] else 0)
             task = Task.load(name)
             fingerprint = capture(task.program()).fingerprint
-            with LocalEvaluator(task, config) as evaluator:
+            with LocalEvaluator(task, config, say=shown.say) as evaluator:
                 found.append(judge(opened, evaluator, task.name, fingerprint))
     if as_json:
         print_json([each.model_dump(mode="json") for each in found])
@@ -153,7 +164,7 @@ def diff(
     first: Source,
     second: Annotated[
         Path | None,
-        typer.Argument(metavar="[FILE|FOLDER]", help="The other; the user's memory by default."),
+        typer.Argument(metavar="FILE|FOLDER", help="The other; the user's memory by default."),
     ] = None,
     as_json: options.AsJson = False,
     memory: options.MemoryPath = None,
@@ -167,7 +178,8 @@ def diff(
     from evokernel.memory.exchange_diff import difference
 
     other = second or path(memory)
-    found = difference(_bank(first), _bank(other))
+    with waiting("reading both", "memory diff"):
+        found = difference(_bank(first), _bank(other))
     if as_json:
         print_json(found.model_dump(mode="json") | {"is_none": found.is_none})
     else:
@@ -186,13 +198,22 @@ def diff(
         raise typer.Exit(1)
 
 
-def _bring(
+def _imported(source: Path | None) -> "Bank":
+    """A file's or a memory's; without one the bank that comes along."""
+    if source is not None:
+        return _bank(source)
+    from evokernel.study.recording import shipped
+    from evokernel.study.starter import starter_bank
+
+    return starter_bank(shipped())
+
+
+def _brought(
     banks: "list[Bank]",
     holdout: list[str] | tuple[str, ...],
     is_trusted: bool,
-    as_json: bool,
     memory: str | None,
-) -> None:
+) -> "TakenOver":
     from evokernel.config import MemoryConfig
     from evokernel.memory.exchange import merged
     from evokernel.memory.store import Memory
@@ -201,7 +222,10 @@ def _bring(
     header = banks[0].header.model_copy(update={"sources": tuple(dict.fromkeys(names))})
     bank = _held_out(merged(banks, header), holdout)
     with Memory.open(MemoryConfig(path=path(memory))) as opened:
-        found = opened.take_over(bank, is_trusted)
+        return opened.take_over(bank, is_trusted)
+
+
+def _tell(found: "TakenOver", is_trusted: bool, as_json: bool, memory: str | None) -> None:
     if as_json:
         print_json(found.model_dump(mode="json"))
         return

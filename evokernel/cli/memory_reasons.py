@@ -6,7 +6,7 @@ import typer
 from rich.table import Table
 
 from evokernel.attempt import Stage
-from evokernel.cli import options
+from evokernel.cli import completion, options
 from evokernel.cli.choices import one_of
 from evokernel.cli.listing import show
 from evokernel.cli.memory_place import opened_at, print_json
@@ -24,11 +24,20 @@ DIVISIONS = ("family", "bottleneck", "backend")
 
 def explain(
     step: Annotated[
-        str, typer.Argument(metavar="STEP", help="`RUN/NUMBER`, as `memory show` lists them.")
+        str,
+        typer.Argument(
+            metavar="STEP",
+            autocompletion=completion.steps,
+            help="`RUN/NUMBER`, as `memory show` lists them.",
+        ),
     ],
     experience: Annotated[
         str | None,
-        typer.Option(metavar="ID", help="Say of this one why it was shown, or was not."),
+        typer.Option(
+            metavar="ID",
+            autocompletion=completion.experiences,
+            help="Say of this one why it was shown, or was not.",
+        ),
     ] = None,
     as_json: options.AsJson = False,
     memory: options.MemoryPath = None,

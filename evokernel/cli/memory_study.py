@@ -1,22 +1,30 @@
 """Owns `evokernel memory record` and `ablate`: does a memory help, and which way of choosing?"""
 
+import json
+import sys
 import time
+from collections.abc import Callable, Iterable
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
 
-from evokernel.cli import options
+from evokernel.cli import completion, options
 from evokernel.cli.choices import choice, one_of, own_policy
 from evokernel.cli.listing import show
+from evokernel.cli.waiting import Waiting, waiting
 from evokernel.cli.wording import counted, duration
 from evokernel.errors import ConfigError
 
 if TYPE_CHECKING:
     from evokernel.evaluation import Interval
+    from evokernel.study.ablation import Design
     from evokernel.study.results import Results
 
+GOES_ON = "what was measured is kept; the same command goes on"
+"""What to know after Ctrl-C."""
 LIMIT = 36
 """Plans of a recorded space unless asked for more: some two minutes a task."""
 Folder = Annotated[
@@ -26,8 +34,29 @@ Folder = Annotated[
 Backend = Annotated[str, choice("--backend", options.BACKENDS, "cpp or cuda.")]
 
 
+def _arms() -> Iterable[str]:
+    from evokernel.study.ablation import arms_known
+
+    return arms_known()
+
+
+RecordedTasks = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="TASK",
+        autocompletion=completion.recorded_tasks,
+        help="Recorded ones; all by default.",
+    ),
+]
+
+
 def record(
-    tasks: Annotated[list[str], typer.Argument(metavar="TASK...", help="Built-in names or files.")],
+    tasks: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="TASK", autocompletion=completion.tasks, help="Built-in names or files."
+        ),
+    ],
     folder: Annotated[
         Path, typer.Option("--to", metavar="FOLDER", help="Where the recordings go.")
     ] = Path("recordings"),
@@ -44,6 +73,7 @@ def record(
     minutes: Annotated[
         float, typer.Option(metavar="M", help="Stop after so many; the same command goes on.")
     ] = 60.0,
+    as_json: options.AsJson = False,
 ) -> None:
     """Measure a task's whole template space once, so that runs on it can be simulated.
 
@@ -52,28 +82,53 @@ def record(
 
     Example: evokernel memory record softmax --size ROWS=128
     """
+    if size and len(tasks) > 1:
+        raise ConfigError("`--size` is for one task; name one")
+    end = time.monotonic() + 60 * minutes
+    found = []
+    with waiting("loading PyTorch", "memory record", GOES_ON) as shown:
+        for number, name in enumerate(tasks):
+            shown.reach(number, len(tasks) if tasks[1:] else 0)
+            say = shown.say if as_json else _printer(shown)
+            found.append(_recorded(name, _sizes(size or ()), threads, limit, folder, end, say))
+    if as_json:
+        typer.echo(json.dumps(found, indent=2))
+
+
+def _printer(shown: Waiting) -> Callable[[str], None]:
+    def say(text: str) -> None:
+        with shown.aside():
+            typer.echo(text)
+        shown.say("building, checking and timing plans")
+
+    return say
+
+
+def _recorded(
+    name: str,
+    sizes: dict[str, int],
+    threads: int,
+    limit: int,
+    folder: Path,
+    end: float,
+    say: Callable[[str], None],
+) -> dict[str, object]:
     from evokernel.config import BenchConfig
     from evokernel.study import recording
     from evokernel.study.recorder import record as measure
     from evokernel.study.recorder import subject_of
 
-    if size and len(tasks) > 1:
-        raise ConfigError("`--size` is for one task; name one")
-    end = time.monotonic() + 60 * minutes
-    for name in tasks:
-        subject = subject_of(name, _sizes(size or ()), "cpp", threads, limit)
-        tape = measure(
-            subject,
-            folder / f"{subject.name}.jsonl",
-            BenchConfig(),
-            end - time.monotonic(),
-            typer.echo,
-        )
-        made = tape.recording()
-        complete = [point for point in made.points if point.is_complete]
-        typer.echo(f"{name}: {len(complete)} of {counted(len(made.points), 'plan')} complete")
-        if len(complete) == len(made.points) and made.points:
-            typer.echo(f"  in `{recording.write(made, folder)}`, headroom {made.headroom:.2f}x")
+    subject = subject_of(name, sizes, "cpp", threads, limit)
+    file = folder / f"{subject.name}.jsonl"
+    tape = measure(subject, file, BenchConfig(), end - time.monotonic(), say)
+    made = tape.recording()
+    complete = sum(point.is_complete for point in made.points)
+    say(f"{name}: {complete} of {counted(len(made.points), 'plan')} complete")
+    told = {"task": name, "plans": len(made.points), "complete": complete, "file": None}
+    if complete == len(made.points) and made.points:
+        told["file"] = str(recording.write(made, folder))
+        say(f"  in `{told['file']}`, headroom {made.headroom:.2f}x")
+    return told
 
 
 Arms = Annotated[
@@ -81,15 +136,14 @@ Arms = Annotated[
     typer.Option(
         "--arm",
         metavar="NAME",
+        autocompletion=completion.among(_arms),
         help="Only these arms, or MODULE:NAME of a policy of your own; may be repeated.",
     ),
 ]
 
 
 def ablate(
-    tasks: Annotated[
-        list[str] | None, typer.Argument(metavar="[TASK...]", help="Recorded ones; all by default.")
-    ] = None,
+    tasks: RecordedTasks = None,
     arms: Arms = None,
     seeds: Annotated[int, typer.Option(min=1, metavar="N", help="Seeds, from --first-seed.")] = 20,
     first_seed: Annotated[int, typer.Option(min=0, metavar="N", help="The first of them.")] = 0,
@@ -121,18 +175,30 @@ def ablate(
     if not plan.tasks:
         raise ConfigError("none of these tasks has enough headroom: there is nothing to find")
     began = time.monotonic()
-    heard = (lambda text: None) if as_json else (lambda text: typer.echo(text, err=True))
-    found = results.results(
-        plan, known, carry_out(plan, shops(plan, known), heard), time.monotonic() - began
-    )
-    if out is not None:
-        out.mkdir(parents=True, exist_ok=True)
-        results.write(found, out / "ablation.json")
-        plots.draw(found, out)
+    with waiting("simulating runs", f"memory ablate {len(plan.tasks)} {seeds}") as shown:
+        outcomes = carry_out(plan, shops(plan, known), _heard(shown, plan, as_json))
+        found = results.results(plan, known, outcomes, time.monotonic() - began)
+        if out is not None:
+            out.mkdir(parents=True, exist_ok=True)
+            results.write(found, out / "ablation.json")
+            plots.draw(found, out)
     if as_json:
         typer.echo(found.model_dump_json(indent=2, exclude={"outcomes"}))
         return
     tell(found)
+
+
+def _heard(shown: Waiting, plan: "Design", as_json: bool) -> Callable[[str], None]:
+    """Tell how far it is; a line each where nobody sees that on a terminal."""
+    total, done = len(plan.arms) * len(plan.seeds), count(1)
+
+    def heard(text: str) -> None:
+        shown.say(text)
+        shown.reach(next(done), total)
+        if not as_json and not sys.stderr.isatty():
+            typer.echo(text, err=True)
+
+    return heard
 
 
 def tell(found: "Results") -> None:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from evokernel.attempt import Backend as BackendName
+from evokernel.cli import completion
 from evokernel.cli.choices import choice, own_policy
 from evokernel.task import Precision as PrecisionName
 
@@ -225,7 +226,12 @@ Force = Annotated[
     ),
 ]
 TaskName = Annotated[
-    str, typer.Argument(metavar="TASK", help="Name of a built-in task, or path of a task file.")
+    str,
+    typer.Argument(
+        metavar="TASK",
+        autocompletion=completion.tasks,
+        help="Name of a built-in task, or path of a task file.",
+    ),
 ]
 
 RUNS = Path("runs")

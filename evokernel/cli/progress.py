@@ -5,7 +5,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Protocol
+from typing import Protocol, TextIO
 
 from evokernel.cli.board import Board, Row, Setting
 from evokernel.cli.wording import call_time, counted, times
@@ -38,7 +38,12 @@ def shown(as_json: bool) -> Iterator[Callable[[Event], None]]:
 
 def is_live() -> bool:
     """Whether standard output is a terminal that can move its cursor."""
-    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in {"dumb", "unknown"}
+    return can_move(sys.stdout)
+
+
+def can_move(stream: TextIO) -> bool:
+    """Whether a stream is a terminal that can move its cursor."""
+    return stream.isatty() and os.environ.get("TERM", "dumb") not in {"dumb", "unknown"}
 
 
 class _Listener:

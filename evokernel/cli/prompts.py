@@ -1,16 +1,18 @@
 """Owns the commands `prompts ...`: what a model is shown, and texts of one's own."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from evokernel.cli import options
+from evokernel.cli import completion, options
 from evokernel.cli.choices import one_of
 from evokernel.cli.groups import group
 from evokernel.cli.listing import show, show_pairs
+from evokernel.cli.memory_place import print_json
 from evokernel.cli.runs import found
+from evokernel.cli.waiting import waiting
 from evokernel.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -25,11 +27,30 @@ app = group("Read what a model is shown, and replace its texts.", "evokernel pro
 STEPS = ("draft", "repair", "refine", "recombine")
 RunOrNone = Annotated[
     str | None,
-    typer.Option("--run", metavar="RUN", help="Run whose attempts and measurements are shown."),
+    typer.Option(
+        "--run",
+        metavar="RUN",
+        autocompletion=completion.runs,
+        help="Run whose attempts and measurements are shown.",
+    ),
 ]
 TaskOrNone = Annotated[
     str | None,
-    typer.Option("--task", metavar="TASK", help="A built-in task or a task file, without a run."),
+    typer.Option(
+        "--task",
+        metavar="TASK",
+        autocompletion=completion.tasks,
+        help="A built-in task or a task file, without a run.",
+    ),
+]
+
+StepName = Annotated[
+    str,
+    typer.Argument(
+        metavar="|".join(STEPS),
+        autocompletion=completion.among(STEPS),
+        help="What the prompt asks for.",
+    ),
 ]
 
 
@@ -52,8 +73,6 @@ def list_texts(prompts: options.Prompts = None, as_json: options.AsJson = False)
         table.add_row(name, whose, str(size), file.about, shown)
         rows.append({"text": name, "own": bool(whose), "tokens": size, "places": places})
     if as_json:
-        from evokernel.cli.memory_place import print_json
-
         print_json({"digest": texts.digest, "texts": rows})
         return
     show(table)
@@ -66,6 +85,7 @@ def list_texts(prompts: options.Prompts = None, as_json: options.AsJson = False)
 @app.command("copy")
 def copy_texts(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder to make.")],
+    as_json: options.AsJson = False,
 ) -> None:
     """Write our texts into a folder, to be changed and given with `--prompts DIR`.
 
@@ -76,12 +96,15 @@ def copy_texts(
     from evokernel.prompts import copy
 
     written = copy(folder)
+    if as_json:
+        print_json({"folder": str(folder), "written": [str(file) for file in written]})
+        return
     typer.echo(f"{len(written)} texts written into {folder}")
 
 
 @app.command("show")
 def show_prompt(
-    step: Annotated[str, typer.Argument(metavar="|".join(STEPS), help="What the prompt asks for.")],
+    step: StepName,
     task: TaskOrNone = None,
     run: RunOrNone = None,
     attempt: Annotated[
@@ -97,6 +120,7 @@ def show_prompt(
         bool, typer.Option("--sizes", help="Show how many tokens each part takes instead.")
     ] = False,
     runs_dir: options.RunsDir = options.RUNS,
+    as_json: options.AsJson = False,
 ) -> None:
     """Print the prompt of a step, as a model gets it.
 
@@ -113,15 +137,24 @@ def show_prompt(
     from evokernel.prompts import Texts, render
 
     texts = Texts.load(prompts)
-    if run is not None:
-        request = _request_of_run(step, found(run, runs_dir), attempt)
-    else:
-        request = _request_of_task(step, str(task), backend or "cpp")
-    prompt = render(request, _techniques(request), texts, room)
-    if sizes:
+    with waiting("loading PyTorch, looking at the operators", "prompts show"):
+        if run is not None:
+            request = _request_of_run(step, found(run, runs_dir), attempt)
+        else:
+            request = _request_of_task(step, str(task), backend or "cpp")
+        prompt = render(request, _techniques(request), texts, room)
+    if as_json:
+        print_json(_plain(prompt, texts))
+    elif sizes:
         _show_sizes(prompt, texts)
     else:
         typer.echo(prompt.text)
+
+
+def _plain(prompt: "Prompt", texts: "Texts") -> dict[str, Any]:
+    messages = {"system": prompt.system, "user": prompt.user}
+    sizes = {"tokens": prompt.tokens, "sections": prompt.sections}
+    return {"step": prompt.step, **messages, **sizes, "texts": texts.digest}
 
 
 def _techniques(request: "Request") -> "list[Technique]":

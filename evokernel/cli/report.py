@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from evokernel.cli import options, runs
+from evokernel.cli import completion, options, runs
+from evokernel.cli.waiting import waiting
 from evokernel.cli.wording import counted
 from evokernel.errors import ConfigError
 
@@ -31,7 +32,9 @@ Out = Annotated[
 Subject = Annotated[
     str,
     typer.Argument(
-        metavar="RUN|CAMPAIGN", help="Folder of a run or campaign, or its name below --runs-dir."
+        metavar="RUN|CAMPAIGN",
+        autocompletion=completion.runs,
+        help="Folder of a run or campaign, or its name below --runs-dir.",
     ),
 ]
 
@@ -51,7 +54,8 @@ def report(
 
     Example: evokernel report runs/20260131-180000-softmax-1a2b
     """
-    written = _written(runs.found(run, runs_dir), out, form)
+    with waiting("drawing plots", f"report {form}"):
+        written = _written(runs.found(run, runs_dir), out, form)
     if as_json:
         print(written.model_dump_json(indent=2))
         return

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from evokernel.cli import campaign, model_options, options, run_options
+from evokernel.cli import campaign, completion, model_options, options, run_options
 from evokernel.cli.faults import complain, paragraph
 from evokernel.cli.flat import flat
-from evokernel.cli.runs import found
+from evokernel.cli.runs import RunName, found
 from evokernel.errors import ConfigError, EvoKernelError
 
 if TYPE_CHECKING:
@@ -28,6 +28,7 @@ def run(
         list[str],
         typer.Argument(
             metavar="TASK",
+            autocompletion=completion.tasks,
             help="Names of built-in tasks, paths of task files, or one campaign file (.toml).",
         ),
     ],
@@ -71,9 +72,7 @@ def run(
 
 
 def resume(
-    run: Annotated[
-        str, typer.Argument(metavar="RUN", help="Run folder, or its name below --runs-dir.")
-    ],
+    run: RunName,
     runs_dir: options.RunsDir = options.RUNS,
     as_json: options.AsJsonLines = False,
 ) -> None:

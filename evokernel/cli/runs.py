@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from evokernel.cli import completion
 from evokernel.errors import RecordError
 
 if TYPE_CHECKING:
@@ -12,18 +13,29 @@ if TYPE_CHECKING:
     from evokernel.export.subject import Subject
 
 RunName = Annotated[
-    str, typer.Argument(metavar="RUN", help="Run folder, or its name below --runs-dir.")
+    str,
+    typer.Argument(
+        metavar="RUN",
+        autocompletion=completion.runs,
+        help="Run folder, or its name below --runs-dir.",
+    ),
 ]
 RunOrFile = Annotated[
     str,
     typer.Argument(
         metavar="RUN|FILE",
+        autocompletion=completion.runs,
         help="Run folder or its name, a candidate with `ModelNew`, or an exported file.",
     ),
 ]
 CandidateTask = Annotated[
     str | None,
-    typer.Option("--task", metavar="TASK", help="What a candidate is for: a name or a task file."),
+    typer.Option(
+        "--task",
+        metavar="TASK",
+        autocompletion=completion.tasks,
+        help="What a candidate is for: a name or a task file.",
+    ),
 ]
 
 

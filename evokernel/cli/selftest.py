@@ -1,10 +1,11 @@
 """Owns `evokernel selftest`: are cheats caught and honest kernels believed on this machine?"""
 
+import json
 import shutil
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
@@ -12,22 +13,32 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from evokernel.cli import options
+from evokernel.cli import completion, options
 from evokernel.cli.choices import one_of
 from evokernel.cli.listing import show
+from evokernel.cli.waiting import Waiting, waiting
 from evokernel.cli.wording import counted, duration, folded
 
 if TYPE_CHECKING:
     from evokernel.selftest import Finding, Outcome, Summary
+    from evokernel.zoo import Exhibit
 
 _COLUMNS = (6, 32, 21, 18, 8)
+
+
+def _labels() -> list[str]:
+    from evokernel.zoo import exhibits
+
+    return sorted({label for exhibit in exhibits() for label in exhibit.labels})
 
 
 def selftest(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="NAME", help="Only these exhibits: names, codes (A1..H8), kinds or backends."
+            metavar="NAME",
+            autocompletion=completion.among(_labels),
+            help="Only these exhibits: names, codes (A1..H8), kinds or backends.",
         ),
     ] = None,
     quick: Annotated[
@@ -49,20 +60,21 @@ def selftest(
     Example: evokernel selftest --quick
     """
     from evokernel.selftest import Summary, builder, judge, quick_config
-    from evokernel.zoo import exhibits
     from evokernel.zoo.choice import chosen
 
-    known = {label for exhibit in exhibits() for label in exhibit.labels}
     for name in names or ():
-        one_of("NAME", sorted(known))(name)
+        one_of("NAME", _labels())(name)
     wanted = chosen(names or (), quick)
     if source:
-        typer.echo("\n\n".join(f"# {e.name}\n{e.candidate().source.strip()}" for e in wanted))
+        _print_sources(wanted, as_json)
         return
     began = time.monotonic()
     config = quick_config()
-    found = judge(wanted, config, build=builder(config), is_hasty=quick)
-    findings = tuple(found if as_json else _shown(found))
+    with waiting("loading PyTorch", f"selftest {'quick' if quick else 'whole'}") as shown:
+        found = _counted(
+            judge(wanted, config, build=builder(config), is_hasty=quick), wanted, shown
+        )
+        findings = tuple(found if as_json else _shown(found, shown))
     summary = Summary(findings=findings, seconds=round(time.monotonic() - began, 1))
     if as_json:
         typer.echo(summary.model_dump_json(indent=2))
@@ -72,7 +84,25 @@ def selftest(
         raise typer.Exit(1)
 
 
-def _shown(found: "Iterable[Finding]") -> "Iterator[Finding]":
+def _print_sources(wanted: "Iterable[Exhibit]", as_json: bool) -> None:
+    sources = {exhibit.name: exhibit.candidate().source for exhibit in wanted}
+    if as_json:
+        typer.echo(json.dumps(sources, indent=2))
+    else:
+        typer.echo("\n\n".join(f"# {name}\n{text.strip()}" for name, text in sources.items()))
+
+
+def _counted(
+    found: "Iterable[Finding]", wanted: "Sequence[Exhibit]", shown: Waiting
+) -> "Iterator[Finding]":
+    """Say how far it is."""
+    for number, finding in enumerate(found, start=1):
+        shown.say("judging")
+        shown.reach(number, len(wanted))
+        yield finding
+
+
+def _shown(found: "Iterable[Finding]", shown: Waiting) -> "Iterator[Finding]":
     """Print each as soon as it is there."""
     from evokernel.selftest import GOOD
 
@@ -80,10 +110,11 @@ def _shown(found: "Iterable[Finding]") -> "Iterator[Finding]":
     console = Console(highlight=False, markup=False, soft_wrap=True)
     console.print(_row("code", "name", "expected", "got", "took"), style="bold")
     for finding in found:
-        console.print(_line(finding))
-        if finding.outcome not in GOOD:
-            said = f"{finding.outcome}: {finding.reason or finding.mechanism}"
-            console.print(folded(said, width, _COLUMNS[0] + 2), style=_style(finding.outcome))
+        with shown.aside():
+            console.print(_line(finding))
+            if finding.outcome not in GOOD:
+                said = f"{finding.outcome}: {finding.reason or finding.mechanism}"
+                console.print(folded(said, width, _COLUMNS[0] + 2), style=_style(finding.outcome))
         yield finding
 
 

@@ -9,6 +9,7 @@ from rich.table import Table
 from evokernel.cli import options
 from evokernel.cli.groups import group
 from evokernel.cli.listing import show
+from evokernel.cli.waiting import waiting
 from evokernel.cli.wording import counted
 from evokernel.task import Task
 
@@ -53,7 +54,8 @@ def show_task(
     found = Task.load(task, device)
     from evokernel.program.description import describe
 
-    description = describe(found)
+    with waiting("loading PyTorch, looking at the operators", "task show"):
+        description = describe(found)
     if as_json:
         typer.echo(description.model_dump_json(indent=2))
         return
@@ -83,7 +85,8 @@ def doctor_task(
     from evokernel.bench.examination import examine
     from evokernel.config import BenchConfig
 
-    result = examine(found)
+    with waiting("trying what a right answer depends on", "task doctor"):
+        result = examine(found)
     keep(result, BenchConfig().cache)
     if as_json:
         typer.echo(result.model_dump_json(indent=2))

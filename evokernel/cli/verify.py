@@ -1,6 +1,5 @@
 """Owns `evokernel verify`: does a recorded result hold on this machine now."""
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,6 +7,7 @@ import typer
 
 from evokernel.answers import memory_in_words
 from evokernel.cli import memory_place, options, runs
+from evokernel.cli.waiting import waiting
 from evokernel.cli.wording import call_time, counted, with_interval
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ def verify(
 
     bench = BenchConfig(contract="library_allowed", measurement="quick" if quick else "standard")
     subject = runs.subject(what, runs_dir, task, bench)
-    found = measure(subject, _silent if as_json or not sys.stderr.isatty() else _say)
+    with waiting("loading PyTorch", f"verify {subject.bench.measurement}") as shown:
+        found = measure(subject, shown.say)
     place = Path(memory) if memory else subject.memory or memory_place.path(None)
     found = found.model_copy(update={"memory": _remembered(found, place, retract, reinstate)})
     if as_json:
@@ -91,14 +92,6 @@ def _kept(found: "Verification") -> str:
         f"`{status}` may be the doing of this machine{where}, so that it does not show the kernel "
         "wrong: nothing was withdrawn; `evokernel memory forget` withdraws it nevertheless"
     )
-
-
-def _silent(text: str) -> None:
-    """Say nothing."""
-
-
-def _say(text: str) -> None:
-    print(f"  {text} ...", file=sys.stderr, flush=True)
 
 
 def _show(found: "Verification") -> None:

@@ -1,5 +1,6 @@
 """Owns what `export` and `verify` are asked about: a kernel with its task and its claims."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 from evokernel.attempt import NO_TEXT, Candidate, source_of
@@ -96,8 +97,14 @@ def of_file(path: Path, task: str | None, bench: BenchConfig) -> Subject:
     return Subject(name=str(path), task=Task.load(task), candidate=candidate, bench=bench)
 
 
-def judged(subject: Subject) -> tuple[Subject, Evaluation]:
+def judged(
+    subject: Subject, say: Callable[[str], None] = lambda text: None
+) -> tuple[Subject, Evaluation]:
     """Judge a candidate of which nothing is recorded; torch.compile is left out.
+
+    Args:
+        subject: What is to be exported.
+        say: Told in a few words what begins now.
 
     Returns:
         The subject with its claims, where the candidate passed, and the verdict.
@@ -109,7 +116,7 @@ def judged(subject: Subject) -> tuple[Subject, Evaluation]:
     from evokernel.bench.evaluator import LocalEvaluator
 
     config = subject.bench.model_copy(update={"baselines": ("eager",)})
-    with LocalEvaluator(subject.task, config) as evaluator:
+    with LocalEvaluator(subject.task, config, say=say) as evaluator:
         candidate = subject.candidate
         evaluation = evaluator.compile(candidate) or evaluator.verify(candidate)
     if not evaluation.status.is_feasible or evaluation.correctness is None:
