@@ -186,6 +186,21 @@ def test_phases_come_from_events():
         assert board.phase.startswith(phase)
 
 
+def test_time_left_follows_the_pace_of_the_last_attempts(work):
+    board, now = Board(), 100.0
+
+    def listen(event: Event) -> None:
+        nonlocal now
+        now += 20.0 if event["kind"] == "attempt" else 0.0
+        board.take({**event, "elapsed": now})
+        if event["kind"] == "attempt":
+            lefts.append(board.left_s)
+
+    lefts: list[float | None] = []
+    work(DRAFT, WRONG, FAST)(listen)
+    assert lefts == [40.0, 20.0, None]
+
+
 # At its end
 
 

@@ -1,6 +1,7 @@
 """Owns `Board`: where a run stands, folded from its events. Every display shows what it says."""
 
 from pathlib import Path
+from statistics import median
 
 from evokernel.attempt import Usage
 from evokernel.cli.wording import counted
@@ -9,6 +10,9 @@ from evokernel.opgraph import OpGraph
 from evokernel.record import Event, RunRecord
 from evokernel.record.spending import Spending, spending
 from evokernel.tuning import written
+
+RECENT = 5
+"""Attempts whose time says how long the next ones may take."""
 
 
 class Setting(Frozen):
@@ -76,6 +80,7 @@ class Board:
         spent: What the replies of a model cost so far.
         tries: Combinations of declared values that were tried for the attempt under way.
         best_values: The best of them, in words.
+        paces: Seconds that each attempt of this session took.
     """
 
     def __init__(self) -> None:
@@ -91,6 +96,8 @@ class Board:
         self.spent = Spending()
         self.tries = 0
         self.best_values = ""
+        self.paces: list[float] = []
+        self._step_began = 0.0
 
     def take(self, event: Event) -> None:
         """Fold one event in; kinds that are unknown here only move the time."""
@@ -106,6 +113,15 @@ class Board:
     def attempts_left(self) -> int:
         """Attempts that the budget still has."""
         return max(0, self.setting.attempts - self.charged) if self.setting else 0
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds that the attempts left may take, at the pace of the last ones."""
+        if not self.paces or not self.attempts_left:
+            return None
+        left = self.attempts_left * median(self.paces[-RECENT:])
+        minutes = self.setting.minutes if self.setting else None
+        return left if minutes is None else min(left, max(0.0, 60 * minutes - self.elapsed))
 
     @property
     def minutes_spent(self) -> float:
@@ -153,6 +169,7 @@ class Board:
 
     def _step(self, event: Event) -> None:
         self.row = Row(number=event["number"], stage=event["stage"], change="", status="")
+        self._step_began = self.elapsed
         self.phase = "writing a kernel"
 
     def _skipped(self, event: Event) -> None:
@@ -196,6 +213,7 @@ class Board:
     def _attempt(self, event: Event) -> None:
         self._update(is_best=event["is_best"])
         self.charged += 1
+        self.paces.append(self.elapsed - self._step_began)
         if self.row is not None and self.row.is_best:
             self.best = self.row
         self.phase = "choosing the next step"

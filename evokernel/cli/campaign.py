@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from evokernel.cli.waiting import Waiting, waiting
 from evokernel.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -67,7 +68,9 @@ def carry(folder: "CampaignFolder", as_json: bool) -> None:
     if not as_json:
         count = len(campaign.entries)
         print(f"{campaign.title}: {count} tasks, {campaign.jobs} at a time; folder {folder.path}")
-    reason = carry_out(folder, _listener(as_json, campaign))
+    count = sum(folder.progress(e).state in ("open", "begun") for e in campaign.entries)
+    with waiting("starting", f"campaign {campaign.title} {count}") as shown:
+        reason = carry_out(folder, _listener(as_json, campaign, shown, count))
     found = table(folder)
     if as_json:
         print(found.model_dump_json(), flush=True)
@@ -140,16 +143,26 @@ def _cells(row: "Row") -> tuple[str, ...]:
     )
 
 
-def _listener(as_json: bool, campaign: "Campaign") -> "Callable[[str, Event], None]":
+def _listener(
+    as_json: bool, campaign: "Campaign", shown: Waiting, count: int
+) -> "Callable[[str, Event], None]":
+    """Print what is told of each run; `shown` says how many of `count` runs are done."""
     import json
 
     width = max(len(entry.name) for entry in campaign.entries)
+    done: set[str] = set()
 
     def listen(task: str, event: "Event") -> None:
-        if as_json:
-            print(json.dumps({"task": task, **event}), flush=True)
-        elif line := _line(event):
-            print(f"{event['elapsed']:7.1f} s  {task.ljust(width)}  {line}", flush=True)
+        if event["kind"] in ("ended", "failed"):
+            done.add(task)
+        shown.say("making tasks fast")
+        shown.reach(len(done), count)
+        line = json.dumps({"task": task, **event}) if as_json else _line(event)
+        if line and not as_json:
+            line = f"{event['elapsed']:7.1f} s  {task.ljust(width)}  {line}"
+        if line:
+            with shown.aside():
+                print(line, flush=True)
 
     return listen
 

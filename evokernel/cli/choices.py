@@ -9,6 +9,8 @@ from evokernel.cli.completion import Names, among
 
 Own = Callable[[str], object]
 """Looks for `MODULE:NAME` of the user's own; raises `ConfigError` where it is not to be had."""
+LISTED = 40
+"""More names than this are not printed: nobody reads them."""
 
 
 def own_policy(place: str) -> object:
@@ -41,9 +43,11 @@ def one_of(name: str, known: Iterable[str], own: Own | None = None) -> Callable[
         from evokernel.errors import ConfigError
         from evokernel.task.constants import nearest
 
-        expected = ", ".join(f"`{known}`" for known in values)
+        expected = f"one of {', '.join(f'`{known}`' for known in values)}"
+        if len(values) > LISTED:
+            expected = f"one of {len(values)} names that a shell completes"
         raise ConfigError(
-            f"`{name}` cannot be `{value}`; expected one of {expected}.{nearest(value, values)}"
+            f"`{name}` cannot be `{value}`; expected {expected}.{nearest(value, values)}"
         )
 
     return check

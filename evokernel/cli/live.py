@@ -139,7 +139,10 @@ class LiveView:
         # What is left comes first: a narrow terminal cuts the line off at its end.
         best = f"; best {_numbers(board.best)}" if board.best else ""
         cost = f"; {board.spent.brief()}" if board.spent.calls else ""
-        return f"{left} left{best}{cost}"
+        time = ""
+        if board.left_s is not None:
+            time = f", about {duration(max(1.0, board.left_s - (elapsed - board.elapsed)))}"
+        return f"{left} left{time}{best}{cost}"
 
 
 def _line(text: str, style: str) -> Text:
