@@ -154,7 +154,8 @@ class Summary:
         said = f"{held} of {counted(len(kernels), 'kernel')} held in fresh processes"
         if ("kernel", sha) in judged:
             return f"{said}, this one among them"
-        return f"this kernel was not measured again in fresh processes; {said}"
+        others = f"; {said}" if kernels else ""
+        return f"this kernel was not measured again in fresh processes{others}"
 
     # The history
 
