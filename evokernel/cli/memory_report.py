@@ -10,6 +10,7 @@ import typer
 from evokernel.cli import options
 from evokernel.cli.memory_filters import BackendOption, FamilyOption, KindOption, StatusOption
 from evokernel.cli.memory_place import opened_at, path, place, print_json
+from evokernel.cli.waiting import waiting
 from evokernel.cli.wording import counted
 from evokernel.errors import ConfigError
 from evokernel.memory.experience import ExperienceStatus
@@ -73,7 +74,8 @@ def report(
         limit=limit,
         since=_moment(since) if since else None,
     )
-    with opened_at(memory, settings={"policy": policy}) as opened:
+    settings = {"policy": policy}
+    with waiting("drawing plots", "memory report"), opened_at(memory, settings=settings) as opened:
         _require_family(opened, scope, place(memory))
         file = html_file(to, path(memory))
         written = write_memory_report(opened, scope, file, tuple(catalogue()))
