@@ -8,11 +8,13 @@ import pytest
 
 from evokernel.cli import main
 from evokernel.config import RunConfig
+from evokernel.evaluation import Evaluation
+from evokernel.profile import Profile, Stall
 from evokernel.record import RunRecord
 from evokernel.report import write_report
 from evokernel.testing import FakeClock, fake_graph, fake_task
 from tests.page_samples import Seen
-from tests.report_samples import HOSTILE, KINDS, WRONG, campaign, run
+from tests.report_samples import GOOD, HOSTILE, KINDS, WRONG, campaign, run
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +118,22 @@ def test_page_says_what_memory_showed_and_what_came_of_it(tmp_path):
     about = told.partition("What memory showed to whoever")[2].partition("Rewards of the same")[0]
     assert "steps that were shown something earned" in about
     assert re.search(r"kernel-[0-9a-f]{12} elementwise by ", about)
+
+
+def test_page_of_a_gpu_says_both_times_and_what_warps_wait_for(tmp_path):
+    path = run(tmp_path, GOOD)
+    step = path / "attempts" / "001"
+    judged = Evaluation.model_validate_json((step / "evaluation.json").read_text())
+    timing = judged.timing.model_copy(update={"wall_ms": 2.5})
+    judged = judged.model_copy(update={"timing": timing})
+    stall = Stall(reason="long scoreboard", share=0.4)
+    profile = Profile(bound_by="memory", roofline_share=0.8, occupancy=0.4, stalls=(stall,))
+    (step / "evaluation.json").write_text(judged.model_dump_json())
+    (step / "profile.json").write_text(profile.model_dump_json())
+    told = Seen(write_report(path).page.read_text()).text
+    assert "2.000 ms on the device, 2.500 ms wall" in told
+    assert "device time wall time over eager" in told
+    assert "occupancy 40% warps wait for long scoreboard 40%" in told
 
 
 @pytest.mark.parametrize(("out", "file"), [("a.html", "a.html"), ("some", "some/report.html")])

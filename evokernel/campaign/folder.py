@@ -5,6 +5,7 @@ seconds              wall-clock seconds so far
 lock                 held by the process at work
 runs/<task>/<run>/   each task's run
 faults/<task>.json   why a run did not begin, or failed
+report.html          what `evokernel report` wrote
 """
 
 from pathlib import Path

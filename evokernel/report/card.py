@@ -62,7 +62,7 @@ def _card(story: Story, attempt: Attempt, is_plain: bool) -> Card:
         row=told,
         title=f"{told.number} {told.stage}: {told.change or 'no reason given'}",
         result=_result(told),
-        mark="best" if told.is_best else status_mark(told.status),
+        mark=_color(told),
         facts=_known(_facts(story, attempt, told)),
         answers=answers_table(told.answers),
         diagnostics=_diagnostics(evaluation, told.number),
@@ -84,6 +84,12 @@ def _known(facts: Iterator[tuple[str, str]]) -> Facts:
 
 def _source(source: str, number: int, is_plain: bool) -> "Markup | str":
     return source if is_plain else highlighted(source, f"a{number}")
+
+
+def _color(told: Row) -> str:
+    if told.is_best:
+        return "best"
+    return "failed" if told.is_refuted else status_mark(told.status)
 
 
 def _result(told: Row) -> str:
@@ -183,7 +189,10 @@ def _differences(evaluation: Evaluation) -> tuple[str, ...]:
 def _figures(found: Profile) -> Iterator[tuple[str, str]]:
     yield "bound by", found.bound_by
     yield "of the roofline", _share(found.roofline_share)
-    yield "least traffic", "" if found.gbytes_per_s is None else f"{found.gbytes_per_s:.3g} GB/s"
+    yield (
+        "rate of least traffic",
+        "" if found.gbytes_per_s is None else f"{found.gbytes_per_s:.3g} GB/s",
+    )
     yield "arithmetic", "" if found.gflops is None else f"{found.gflops:.3g} GFLOP/s"
     yield "costs time", ", ".join(found.limits)
     yield "outside its kernels", _share(found.overhead_share)
