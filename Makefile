@@ -28,6 +28,8 @@ check: install $(GPU_STAMP)
 wheel: check
 	scripts/check_wheel.sh $(IN_VENV)
 
+docs read: export NO_MKDOCS_2_WARNING := 1  # tells of another project with each build
+
 docs: install
 	$(IN_VENV) -m mkdocs build --strict --quiet
 	@echo "Built site/index.html; make read serves it with its search."

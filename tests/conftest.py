@@ -27,7 +27,7 @@ QUIET = {
 
 LONGEST = (
     *("examples", "command_line_runs", "campaign", "cli_run", "mcp", "processes", "evaluate"),
-    *("profile", "templates_triton", "site", "study", "agentic", "search"),
+    *("profile", "templates_triton", "site", "document_commands", "study", "agentic", "search"),
     *("triton", "templates", "export", "outcomes", "journal", "contractions", "contract"),
     *("tuning", "sandbox", "retraction", "gpu_templates", "verify", "resume", "expressions"),
     *("task_doctor", "index", "selftest", "doctor", "planted_faults", "report", "cli_compile"),
