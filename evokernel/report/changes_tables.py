@@ -6,7 +6,7 @@ from typing import NamedTuple
 from evokernel.memory.changes import Changes
 from evokernel.report.html.table import Column, Table, row, table
 from evokernel.report.knowledge_card import told
-from evokernel.report.knowledge_tables import choice, gain, number, value_cell, whole
+from evokernel.report.knowledge_tables import choice, gain, number, value_cell, whole, wide
 from evokernel.report.places import STATUS_MARKS, Places, moment
 from evokernel.wording import counted
 
@@ -67,7 +67,9 @@ def _techniques(changes: Changes) -> Table:
 
 
 def _added(changes: Changes, places: Places, summaries: Mapping[str, str]) -> Table:
-    rows = (row(places.cell(id), summaries.get(id, "")) for id in changes.added[: -MOST - 1 : -1])
+    rows = (
+        row(places.cell(id), wide(summaries.get(id, ""))) for id in changes.added[: -MOST - 1 : -1]
+    )
     return table(("experience", "what"), rows, is_searched=True, is_long=True)
 
 
@@ -78,7 +80,7 @@ def _moved(changes: Changes, places: Places) -> Table:
             whole(moment(move.at)),
             whole(move.before.value, STATUS_MARKS[move.before]),
             whole(move.after.value, STATUS_MARKS[move.after]),
-            move.reason,
+            wide(move.reason),
         )
         for move in changes.moved[: -MOST - 1 : -1]
     )
@@ -94,7 +96,7 @@ def _values(changes: Changes, places: Places, summaries: Mapping[str, str]) -> T
             value_cell(change.before if change.before.visits else None),
             value_cell(change.after),
             float(change.after.visits - change.before.visits),
-            summaries.get(change.experience, ""),
+            wide(summaries.get(change.experience, "")),
         )
         for change in changes.values[:MOST]
     )
@@ -107,7 +109,7 @@ def _revised(changes: Changes, places: Places) -> Table:
         row(
             places.cell(revised.experience),
             whole(moment(revised.at)),
-            told(revised.change.model_dump(exclude_none=True)),
+            wide(told(revised.change.model_dump(exclude_none=True))),
             revised.reason,
         )
         for revised in changes.revised[: -MOST - 1 : -1]

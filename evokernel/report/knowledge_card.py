@@ -10,7 +10,7 @@ from evokernel.memory.experience import Experience
 from evokernel.report.html.code import highlighted, marked
 from evokernel.report.html.table import Cell, Table, row, table
 from evokernel.report.knowledge import Known
-from evokernel.report.knowledge_tables import number, whole
+from evokernel.report.knowledge_tables import number, whole, wide
 from evokernel.report.places import STATUS_MARKS, Places, moment
 from evokernel.wording import counted
 
@@ -21,7 +21,7 @@ LEDGER = 30
 """Steps that one experience's ledger lists: the newest."""
 LONGEST = 60_000
 """Letters of one text that are shown: its beginning."""
-HIGHLIGHTED = 500_000
+HIGHLIGHTED = 250_000
 """Letters of sources that are highlighted, which makes them five times as long."""
 ROOM = 6_000_000
 """Letters of texts in all; what comes after them is named only."""
@@ -220,7 +220,9 @@ def _ledger_note(showings: Sequence[Showing]) -> str:
 
 
 def _history(evidence: Evidence) -> Table:
-    rows = (row(whole(moment(c.at)), whole(c.status), c.reason, c.step) for c in evidence.history)
+    rows = (
+        row(whole(moment(c.at)), whole(c.status), wide(c.reason), c.step) for c in evidence.history
+    )
     return table(("when", "status", "why", "by"), rows, is_long=True)
 
 
@@ -230,7 +232,7 @@ def _revisions(one: Known) -> Table | None:
     rows = (
         row(
             whole(moment(revised.at)),
-            revised.reason,
+            wide(revised.reason),
             told(revised.change.model_dump(exclude_none=True)),
         )
         for revised in one.revisions

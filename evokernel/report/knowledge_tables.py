@@ -94,6 +94,11 @@ def whole(text: str, mark: str = "", hint: str = "") -> Cell:
     return Cell(text=text, mark=f"{mark} whole", hint=hint)
 
 
+def wide(text: str) -> Cell:
+    """A cell of a sentence."""
+    return Cell(text=text, mark="wide")
+
+
 def experiences(known: Iterable[Known], places: Places) -> Table:
     """One line for each that is shown."""
     heads = (
@@ -165,5 +170,5 @@ def _line(one: Known, places: Places) -> Row:
         whole(entry.status.value, STATUS_MARKS[entry.status], entry.reason),
         whole(experience.family),
         whole(experience.backend),
-        whole(moment(one.added_at)),
+        whole(moment(one.added_at)[: len("2026-11-01")], hint=moment(one.added_at)),
     )

@@ -45,7 +45,7 @@ class Places:
         """
         said = self._summaries.get(id, "")
         link = f"#{self.name(id)}" if self.name(id) else ""
-        return Cell(text=text or id, link=link, hint=said, mark="" if text else "code whole")
+        return Cell(text=text or id, link=link, hint=said, mark="wide" if text else "code whole")
 
     def links(self, ids: Iterable[str]) -> "Markup":
         """All of them in one line."""

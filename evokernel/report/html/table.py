@@ -27,7 +27,7 @@ class Cell(Frozen):
     """Place in the page, e.g. `#attempt-3`, or a relative file."""
     mark: str = ""
     """How it is coloured: `best`, `passed`, `failed`, `spoiled`, `faint`, `code` or several;
-    `whole` keeps it in one line where others are wrapped."""
+    `whole` keeps it in one line where others are wrapped, `wide` gives its text some room."""
     hint: str = ""
     """More about it, as a tooltip."""
 
