@@ -153,7 +153,7 @@ class TestShow:
 class TestSearch:
     def test_words(self, said, place):
         _, out = said("search", "vectorized loads", "--memory", place)
-        assert out.splitlines()[1].split()[1] == EDIT
+        assert out.splitlines()[1].split()[0] == EDIT
         _, out = said("search", "cumsum", "--json", "--memory", place)
         (hit,) = json.loads(out)
         assert (hit["family"], hit["score"]) == ("scan", 2.0)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from evokernel.cli.listing import put
 from evokernel.cli.waiting import Waiting, waiting
 from evokernel.errors import ConfigError
 
@@ -67,7 +68,7 @@ def carry(folder: "CampaignFolder", as_json: bool) -> None:
     campaign = folder.campaign
     if not as_json:
         count = len(campaign.entries)
-        print(f"{campaign.title}: {count} tasks, {campaign.jobs} at a time; folder {folder.path}")
+        put(f"{campaign.title}: {count} tasks, {campaign.jobs} at a time; folder {folder.path}")
     count = sum(folder.progress(e).state in ("open", "begun") for e in campaign.entries)
     with waiting("starting", f"campaign {campaign.title} {count}") as shown:
         reason = carry_out(folder, _listener(as_json, campaign, shown, count))
@@ -75,7 +76,7 @@ def carry(folder: "CampaignFolder", as_json: bool) -> None:
     if as_json:
         print(found.model_dump_json(), flush=True)
     else:
-        print(reason)
+        put(reason)
         show(found)
     if found.right < found.tasks or not found.tasks:
         raise typer.Exit(1)
@@ -90,19 +91,19 @@ def show(found: "Table") -> None:
     print()
     show_table(_rows(found))
     for each in found.excluded:
-        print(f"excluded: {each.task}: {each.reason}")
+        put(f"excluded: {each.task}: {each.reason}")
     for row in found.rows:
         for flag in row.flags:
-            print(f"note: {row.task}: {flag}")
+            put(f"note: {row.task}: {flag}")
     share = "" if found.share_right is None else f" ({found.share_right:.0%})"
-    print(f"\n{found.title}: {found.right} of {found.tasks} tasks have a right kernel{share}")
+    put(f"\n{found.title}: {found.right} of {found.tasks} tasks have a right kernel{share}")
     for name, against in found.against.items():
         lines = _summary(against, found)
         for label, line in zip((f"against {BASELINES[name]}", ""), lines, strict=False):
-            print(f"  {label:22}{line}")
+            put(f"  {label:22}{line}")
     where = "; ".join(found.devices) or "no device"
-    print(f"  on {where}; {duration(found.seconds)}; folder {found.path}")
-    print("  fast_p: share of all tasks with a right kernel more than p times as fast")
+    put(f"  on {where}; {duration(found.seconds)}; folder {found.path}")
+    put("  fast_p: share of all tasks with a right kernel more than p times as fast")
 
 
 def _summary(against: "Against", found: "Table") -> tuple[str, ...]:
@@ -123,7 +124,8 @@ def _rows(found: "Table") -> Any:
 
     shown = Rich(box=None, pad_edge=False, header_style="bold")
     for title in ("task", "precision", "result", "attempts", "time", "eager", "torch.compile"):
-        shown.add_column(title, justify="right" if title in ("attempts", "time") else "left")
+        side: Any = "right" if title in ("attempts", "time") else "left"
+        shown.add_column(title, justify=side, no_wrap=True)
     for row in found.rows:
         shown.add_row(*_cells(row))
     return shown

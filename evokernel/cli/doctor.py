@@ -14,6 +14,7 @@ from rich.text import Text
 from evokernel.cli import completion, memory_place, model_options, options
 from evokernel.cli.choices import one_of
 from evokernel.cli.flat import flat
+from evokernel.cli.listing import put
 from evokernel.cli.waiting import Waiting, waiting
 from evokernel.cli.wording import folded
 from evokernel.config import home, key_names
@@ -107,14 +108,14 @@ def _shown(findings: "Iterable[Finding]", shown: Waiting) -> "Iterator[Finding]"
 def _conclude(findings: "list[Finding]", stopping: list[str]) -> None:
     print()
     if stopping == ["model"]:
-        print("The model cannot be asked.")
+        put("The model cannot be asked.")
     elif stopping:
-        print(f"No run works before this is repaired: {', '.join(stopping)}.")
+        put(f"No run works before this is repaired: {', '.join(stopping)}.")
     elif findings[0].name == "model":
-        print("A run can use this model.")
+        put("A run can use this model.")
     else:
-        print("Nothing is missing that a run needs.")
+        put("Nothing is missing that a run needs.")
     for state, said in (("warning", "Works with limits"), ("missing", "Optional and not there")):
         names = [f.name for f in findings if f.state == state and not f.stops_runs]
         if names:
-            print(f"{said}: {', '.join(names)}.")
+            put(f"{said}: {', '.join(names)}.")

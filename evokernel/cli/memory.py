@@ -16,7 +16,7 @@ from evokernel.cli import (
 )
 from evokernel.cli import memory_tables as tables
 from evokernel.cli.groups import group
-from evokernel.cli.listing import show
+from evokernel.cli.listing import put, show
 from evokernel.cli.memory_filters import (
     BackendOption,
     FamilyOption,
@@ -93,7 +93,7 @@ def list_experiences(
         print_json([tables.plain(entry) for entry in entries])
         return
     show(tables.experiences(entries))
-    typer.echo(f"{len(entries)} of {counted(total, 'experience')} in {place(memory)}")
+    put(f"{len(entries)} of {counted(total, 'experience')} in {place(memory)}")
 
 
 @app.command("show")
@@ -161,7 +161,7 @@ def search(
         return
     show(tables.experiences([hit.entry for hit in hits], hits))
     if not hits:
-        typer.echo(f"nothing found in {place(memory)}")
+        put(f"nothing found in {place(memory)}")
 
 
 @app.command("stats")
@@ -179,9 +179,9 @@ def show_stats(as_json: options.AsJson = False, memory: options.MemoryPath = Non
     for table in tables.statistics(stats):
         show(table)
     if starter:
-        typer.echo(f"{counted(starter, 'experience')} of them from the starter bank")
+        put(f"{counted(starter, 'experience')} of them from the starter bank")
     else:
-        typer.echo("without the starter bank; `evokernel memory import --starter` takes it")
+        put("without the starter bank; `evokernel memory import --starter` takes it")
 
 
 @app.command("rebuild")
@@ -198,9 +198,9 @@ def rebuild(as_json: options.AsJson = False, memory: options.MemoryPath = None) 
     if as_json:
         print_json(made.model_dump(mode="json"))
         return
-    typer.echo(f"{counted(made.embedded, 'experience')} embedded, {made.indexed} in the index")
+    put(f"{counted(made.embedded, 'experience')} embedded, {made.indexed} in the index")
     if made.missing:
-        typer.echo(f"without Chroma ({made.missing}) all are compared one by one")
+        put(f"without Chroma ({made.missing}) all are compared one by one")
 
 
 @app.command("refit")
@@ -225,7 +225,7 @@ def refit(
         return
     show(tables.changes(report))
     told = f"{counted(report.values, 'value')} from {counted(report.rewards, 'reward')}"
-    typer.echo(f"{told}, {len(report.changes)} differ from those in use before")
+    put(f"{told}, {len(report.changes)} differ from those in use before")
 
 
 def _situation(task: str) -> "Situation":

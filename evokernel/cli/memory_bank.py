@@ -6,7 +6,7 @@ import typer
 from rich.table import Table
 
 from evokernel.cli import options
-from evokernel.cli.listing import show
+from evokernel.cli.listing import put, show
 from evokernel.cli.memory_place import opened_at, print_json
 from evokernel.cli.wording import counted
 
@@ -43,4 +43,4 @@ def trim(
     show(table)
     number = counted(len(leaving), "experience")
     told = f"{number} retired" if is_done else f"nothing was changed: --yes would retire {number}"
-    typer.echo(told)
+    put(told)

@@ -10,7 +10,7 @@ from rich.table import Table
 from evokernel.cli import completion, options
 from evokernel.cli import memory_tables as tables
 from evokernel.cli.choices import one_of
-from evokernel.cli.listing import show
+from evokernel.cli.listing import put, show
 from evokernel.cli.memory_place import opened_at, print_json
 from evokernel.cli.memory_reasons import require_techniques
 from evokernel.cli.wording import counted
@@ -66,11 +66,9 @@ def edit(
         print_json(tables.plain(entry))
         return
     if revision is None:
-        typer.echo(f"`{id}` stays as it is: nothing was changed")
+        put(f"`{id}` stays as it is: nothing was changed")
         return
-    typer.echo(
-        f"changed {', '.join(revision.changed())} of `{id}`; `memory show` has what was before"
-    )
+    put(f"changed {', '.join(revision.changed())} of `{id}`; `memory show` has what was before")
 
 
 def pin(
@@ -149,8 +147,8 @@ def forget(
         return
     show(_fates(withdrawal, entries))
     for id in withdrawal.gone:
-        typer.echo(f"`{id}` is withdrawn already")
-    typer.echo(_told(withdrawal, is_done))
+        put(f"`{id}` is withdrawn already")
+    put(_told(withdrawal, is_done))
 
 
 def approve(
@@ -174,7 +172,7 @@ def approve(
         return
     for entry in entries:
         was = "now" if entry.experience.id in found else "as before: it was not in quarantine"
-        typer.echo(f"`{entry.experience.id}` is {entry.status} {was}")
+        put(f"`{entry.experience.id}` is {entry.status} {was}")
 
 
 def reinstate(
@@ -195,7 +193,7 @@ def reinstate(
         return
     for entry in entries:
         was = "again" if entry.experience.id in found else "as before: it was not suspect"
-        typer.echo(f"`{entry.experience.id}` is {entry.status} {was}")
+        put(f"`{entry.experience.id}` is {entry.status} {was}")
 
 
 def _told(withdrawal: "Withdrawal", is_done: bool) -> str:
@@ -276,9 +274,9 @@ def _tell_pin(entry: Entry, as_json: bool) -> None:
     if as_json:
         print_json(tables.plain(entry))
     elif entry.is_pinned:
-        typer.echo(f"`{entry.experience.id}` is pinned: in every pool that it fits into")
+        put(f"`{entry.experience.id}` is pinned: in every pool that it fits into")
     else:
-        typer.echo(f"`{entry.experience.id}` is not pinned")
+        put(f"`{entry.experience.id}` is not pinned")
 
 
 def _concerned(withdrawal: "Withdrawal") -> list[str]:

@@ -7,7 +7,7 @@ import typer
 from rich.table import Table
 
 from evokernel.cli import completion, options
-from evokernel.cli.listing import show
+from evokernel.cli.listing import put, show
 from evokernel.cli.memory_place import opened_at, path, place, print_json
 from evokernel.cli.waiting import waiting
 from evokernel.cli.wording import counted
@@ -70,7 +70,7 @@ def export(
         return
     left = f", {counted(total - len(bank.held), 'experience')} held out" if holdout else ""
     number = counted(len(bank.held), "experience")
-    typer.echo(f"{number} and {counted(bank.rewards, 'reward')} in `{file}`{left}")
+    put(f"{number} and {counted(bank.rewards, 'reward')} in `{file}`{left}")
 
 
 def take_over(
@@ -154,7 +154,7 @@ def admit(
         print_json([each.model_dump(mode="json") for each in found])
         return
     for each in found:
-        typer.echo(
+        put(
             f"{each.task}: {counted(each.judged, 'claim')} judged, {len(each.active)} active now, "
             f"{len(each.suspect)} did not hold, {each.left} cannot be judged"
         )
@@ -193,7 +193,7 @@ def diff(
             table.add_row(f"  {kind}", str(one), str(two), "")
         show(table)
         for moved in found.moved:
-            typer.echo(f"`{moved.id}` is {moved.first} in the first, {moved.second} in the second")
+            put(f"`{moved.id}` is {moved.first} in the first, {moved.second} in the second")
     if not found.is_none:
         raise typer.Exit(1)
 
@@ -230,13 +230,13 @@ def _tell(found: "TakenOver", is_trusted: bool, as_json: bool, memory: str | Non
         print_json(found.model_dump(mode="json"))
         return
     status = "" if is_trusted else ", in quarantine"
-    typer.echo(
+    put(
         f"{counted(len(found.new), 'experience')} new in {place(memory)}{status}; "
         f"{found.known} known already, {len(found.changed)} of them with another status now; "
         f"{counted(found.rewards, 'reward')} new"
     )
     for id in found.refused:
-        typer.echo(f"`{id}` was refused: it claims something of another source than it holds")
+        put(f"`{id}` was refused: it claims something of another source than it holds")
 
 
 def _bank(source: Path) -> "Bank":

@@ -8,7 +8,7 @@ from rich.table import Table
 from evokernel.attempt import Stage
 from evokernel.cli import completion, options
 from evokernel.cli.choices import one_of
-from evokernel.cli.listing import show
+from evokernel.cli.listing import put, show
 from evokernel.cli.memory_place import opened_at, print_json
 from evokernel.cli.wording import counted, times, with_interval
 from evokernel.errors import ConfigError
@@ -53,17 +53,17 @@ def explain(
         print_json(_plain(told, one))
         return
     if one is not None:
-        typer.echo(f"`{one}` in step `{step}`: {_reason(told, one)}")
+        put(f"`{one}` in step `{step}`: {_reason(told, one)}")
         return
     show(_facts(told))
     show(_pool(told))
     if not told.pool:
-        typer.echo("the pool was empty: nothing was similar enough, and nothing was shown")
+        put("the pool was empty: nothing was similar enough, and nothing was shown")
     for outside in told.outside:
         some = ", ".join(outside.examples) + (
             " ..." if outside.count > len(outside.examples) else ""
         )
-        typer.echo(f"not in the pool: {outside.count} ({some}): {outside.reason}")
+        put(f"not in the pool: {outside.count} ({some}): {outside.reason}")
 
 
 def techniques(
@@ -98,9 +98,7 @@ def techniques(
         print_json([use.model_dump(mode="json") | {"share": use.share} for use in uses])
         return
     show(_uses(uses, division))
-    typer.echo(
-        "gain: how many times as fast with it, over the edits that brought it in or took it out"
-    )
+    put("gain: how many times as fast with it, over the edits that brought it in or took it out")
 
 
 def _division(by: str | None) -> frozenset[str]:

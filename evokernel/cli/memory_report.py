@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from evokernel.cli import options
+from evokernel.cli.listing import put
 from evokernel.cli.memory_filters import BackendOption, FamilyOption, KindOption, StatusOption
 from evokernel.cli.memory_place import opened_at, path, place, print_json
 from evokernel.cli.waiting import waiting
@@ -84,9 +85,9 @@ def report(
         return
     number = counted(written.experiences, "experience")
     left = f", {written.shown} of them shown" if written.shown < written.experiences else ""
-    typer.echo(f"{written.page}  ({number}{left})")
+    put(f"{written.page}  ({number}{left})")
     if written.since:
-        typer.echo(f"since {since}: {written.changes}")
+        put(f"since {since}: {written.changes}")
 
 
 def _moment(text: str) -> float:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from evokernel.cli import completion, options
 from evokernel.cli.choices import choice, one_of, own_policy
-from evokernel.cli.listing import show
+from evokernel.cli.listing import put, show
 from evokernel.cli.waiting import Waiting, waiting
 from evokernel.cli.wording import counted, duration
 from evokernel.errors import ConfigError
@@ -98,7 +98,7 @@ def record(
 def _printer(shown: Waiting) -> Callable[[str], None]:
     def say(text: str) -> None:
         with shown.aside():
-            typer.echo(text)
+            put(text)
         shown.say("building, checking and timing plans")
 
     return say
@@ -227,13 +227,13 @@ def tell(found: "Results") -> None:
         )
     show(table)
     design = found.design
-    typer.echo(
+    put(
         f"\n{counted(found.runs, 'run')} in {duration(found.seconds)}; "
         f"{counted(len(design.tasks), 'task')}, {counted(len(design.seeds), 'seed')}, "
         f"{design.budget} attempts each, target {design.target:.0%} of the best known speed"
     )
     for task, headroom in design.left_out.items():
-        typer.echo(f"left out: {task}, headroom {headroom:.2f}x")
+        put(f"left out: {task}, headroom {headroom:.2f}x")
 
 
 def _sizes(given: list[str] | tuple[str, ...]) -> dict[str, int]:

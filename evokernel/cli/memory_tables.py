@@ -34,7 +34,7 @@ def plain(entry: Entry, features: bool = False) -> dict[str, Any]:
 def experiences(entries: Sequence[Entry], hits: "Sequence[Hit]" = ()) -> Table:
     """One line for each; with their scores where they were searched for."""
     table = Table(box=None)
-    for name in (["score"] if hits else []) + ["id", "status", "backend"]:
+    for name in ("id", *(["score"] if hits else []), "status", "backend"):
         table.add_column(name, no_wrap=True)
     table.add_column("speed", no_wrap=True)
     table.add_column("family", overflow="fold")
@@ -43,13 +43,12 @@ def experiences(entries: Sequence[Entry], hits: "Sequence[Hit]" = ()) -> Table:
         experience = entry.experience
         score = [f"{hits[number].score:.2f}"] if hits else []
         row = (
-            experience.id,
             entry.status.value,
             experience.backend,
             words.speed(experience),
             experience.family,
         )
-        table.add_row(*score, *row, experience.summary)
+        table.add_row(experience.id, *score, *row, experience.summary)
     return table
 
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from evokernel.cli import completion, options
 from evokernel.cli.choices import one_of
 from evokernel.cli.groups import group
-from evokernel.cli.listing import show, show_pairs
+from evokernel.cli.listing import put, show, show_pairs
 from evokernel.cli.memory_place import print_json
 from evokernel.cli.runs import found
 from evokernel.cli.waiting import waiting
@@ -64,7 +64,11 @@ def list_texts(prompts: options.Prompts = None, as_json: options.AsJson = False)
     from evokernel.prompts.texts import SECTIONS
 
     texts = Texts.load(prompts)
-    table = Table("text", "", "tokens", "for", "places", box=None, header_style="bold")
+    table = Table(box=None, header_style="bold")
+    for name in ("text", "", "tokens"):
+        table.add_column(name, no_wrap=True)
+    table.add_column("for")
+    table.add_column("places")
     rows = []
     for name, file in FILES.items():
         whose = "yours" if name in texts.own else ""
@@ -99,7 +103,7 @@ def copy_texts(
     if as_json:
         print_json({"folder": str(folder), "written": [str(file) for file in written]})
         return
-    typer.echo(f"{len(written)} texts written into {folder}")
+    put(f"{len(written)} texts written into {folder}")
 
 
 @app.command("show")
@@ -175,7 +179,7 @@ def _show_sizes(prompt: "Prompt", texts: "Texts") -> None:
     for name, size in {**rows, "together": prompt.tokens}.items():
         table.add_row(name, str(size))
     show(table)
-    typer.echo(f"estimated; texts {texts.digest}, step `{prompt.step}`")
+    put(f"estimated; texts {texts.digest}, step `{prompt.step}`")
 
 
 def _request_of_task(step: str, task: str, backend: str) -> "Request":

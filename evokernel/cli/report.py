@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from evokernel.cli import completion, options, runs
+from evokernel.cli.listing import put
 from evokernel.cli.waiting import waiting
 from evokernel.cli.wording import counted
 from evokernel.errors import ConfigError
@@ -60,7 +61,7 @@ def report(
         print(written.model_dump_json(indent=2))
         return
     state = "" if written.is_finished else ", not finished"
-    print(f"{written.page}  ({counted(written.attempts, 'attempt')}{state})")
+    put(f"{written.page}  ({counted(written.attempts, 'attempt')}{state})")
     for plot in written.plots:
         print(plot)
 

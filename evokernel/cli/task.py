@@ -8,7 +8,7 @@ from rich.table import Table
 
 from evokernel.cli import options
 from evokernel.cli.groups import group
-from evokernel.cli.listing import show
+from evokernel.cli.listing import put, show
 from evokernel.cli.waiting import waiting
 from evokernel.cli.wording import counted
 from evokernel.task import Task
@@ -35,7 +35,10 @@ def list_tasks(as_json: options.AsJson = False) -> None:
         ]
         typer.echo(json.dumps(rows, indent=2))
         return
-    table = Table("task", "level", "what it computes", box=None)
+    table = Table(box=None)
+    table.add_column("task", no_wrap=True)
+    table.add_column("level", no_wrap=True)
+    table.add_column("what it computes")
     for task in suite:
         table.add_row(task.name, str(task.level or ""), task.description.partition("\n")[0])
     show(table)
@@ -107,11 +110,11 @@ def _show_examination(result: "Examination") -> None:
             if check.workload == workload:
                 table.add_row("ok" if check.passed else "FAILED", check.name, check.detail)
         if len(workloads) > 1:
-            typer.echo(f"workload {workload}")
+            put(f"workload {workload}")
         show(table)
     failed = sum(not check.passed for check in result.checks)
     verdict = "nothing is wrong" if result.passed else f"{counted(failed, 'check')} failed"
-    typer.echo(f"{result.task}: {verdict} ({result.seconds:.1f} s)")
+    put(f"{result.task}: {verdict} ({result.seconds:.1f} s)")
 
 
 def _facts(description: "Description") -> Table:
