@@ -1,6 +1,6 @@
 """Owns what memory and the proposer are asked in one step."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from evokernel.attempt import Attempt, Backend, Candidate, Proposal, Stage, Usage
 from evokernel.bench import HARNESS
@@ -13,9 +13,11 @@ from evokernel.memory.environment import Environment
 from evokernel.memory.experience import Experience
 from evokernel.memory.harvest import harvest
 from evokernel.memory.retrieval import Query
+from evokernel.opgraph import OpGraph
 from evokernel.program.description import further_shapes
 from evokernel.proposers import Exhausted, Request
 from evokernel.proposers.aids import Aided
+from evokernel.wording import milliseconds
 
 
 def informed(services: Services, plan: Plan) -> Plan:
@@ -128,23 +130,33 @@ def _request(services: Services, plan: Plan, parents: tuple[str, ...]) -> Reques
         workloads=further_shapes(services.task),
         shown=tuple(_experience(services, id) for id in plan.shown),
         values={id: services.memory.value(id, plan.stage) for id in plan.shown},
-        machine=facts(services.record.header.environment, config.backend),
+        machine=facts(services.record.header.environment, config.backend, services.graph),
         baselines=services.record.baselines() or {},
         contract=services.task.options.contract or config.bench.contract,
     )
 
 
-def facts(environment: Mapping[str, str], backend: Backend) -> tuple[str, ...]:
-    """What the environment of a run says of the device, in words.
+def facts(
+    environment: Mapping[str, str], backend: Backend, graph: OpGraph | None = None
+) -> tuple[str, ...]:
+    """What the environment of a run says of the device, in words, and what follows for the task.
 
     A GPU's kernels need nothing of the processor; a compiler is told without its place and hashes.
     """
     hidden = set[str]() if backend == "cpp" else {"vectors", "caches"}
-    return tuple(
+    told = tuple(
         f"{words}: {_without_place(environment[name])}"
         for name, words in FACTS.items()
         if environment.get(name) and name not in hidden
     )
+    return told if graph is None else (*told, *_floor(environment, graph))
+
+
+def _floor(environment: Mapping[str, str], graph: OpGraph) -> Iterator[str]:
+    """How long the bytes take that nobody avoids: what a prediction of speed starts from."""
+    if rate := float(environment.get("memory_gbytes_per_s", 0)):
+        least = milliseconds(graph.min_bytes / rate / 1e6)
+        yield f"Least traffic of the task at the rate from memory: {least}"
 
 
 def _without_place(fact: str) -> str:
