@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from evokernel.answers import BASELINES, answers, memory_in_words
 from evokernel.evaluation import Evaluation
+from evokernel.record.outcome import FASTER, SLOWER
 from evokernel.record.spending import Spending, dollars, spending
 from evokernel.report import run_tables, words
 from evokernel.report.card import answers_table, cards
@@ -104,7 +105,7 @@ def _ratio_tiles(story: Story) -> Iterator[Tile]:
         again = look is not None and look.ratio is not None
         held = f"in {look.processes} fresh processes" if look and again else "in one process"
         between = f"95 % interval {ratio.low:.2f} to {ratio.high:.2f}, {held}"
-        mark = "best" if story.outcome.verdict(ratio).startswith("faster") else "failed"
+        mark = {FASTER: "best", SLOWER: "failed"}.get(story.outcome.verdict(ratio), "")
         yield Tile(times(ratio.value), f"as fast as {known}; {between}", mark)
 
 
