@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from evokernel.memory.accounts import Account
 
 SHOWN = 300
-"""Experiences that a page shows unless asked for more: some 3 MB, which a phone still opens."""
+"""Experiences that a page shows unless asked for more: some 5 MB, which a phone still opens."""
 
 
 class Scope(Frozen):
