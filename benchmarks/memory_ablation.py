@@ -28,14 +28,16 @@ FIRST_SEED = 1000
 
 
 def completed(plan: Design, known: Sequence[Recording], path: Path) -> results.Results:
-    """Run what the file does not hold yet of this very design, seed by seed."""
+    """Run what the file does not hold yet of this design, seed by seed, by whatever seeds."""
     outcomes: tuple[Outcome, ...] = ()
     seconds = 0.0
     if path.exists():
         before = results.read(path)
-        same = {"arms": plan.arms}
+        same = {"arms": plan.arms, "seeds": plan.seeds}
         if before.design.model_copy(update=same) == plan:
-            outcomes, seconds = before.outcomes, before.seconds
+            wanted = {(arm, seed) for arm in plan.arms for seed in plan.seeds}
+            outcomes = tuple(o for o in before.outcomes if (o.arm, o.seed) in wanted)
+            seconds = before.seconds
     path.parent.mkdir(parents=True, exist_ok=True)
     where = shops(plan, known)
     done = {(outcome.arm, outcome.seed) for outcome in outcomes}
@@ -75,7 +77,8 @@ def main() -> None:
         f"headroom {t.headroom:5.2f}x, fixed configuration {t.fixed:.2f}, {t.least_times} times"
         for t in found.tasks
     )
-    command = f"memory_ablation.py --seeds {options.seeds} --attempts {options.attempts}"
+    command = f"memory_ablation.py --seeds {options.seeds} --first-seed {options.first_seed} "
+    command += f"--attempts {options.attempts}"
     command += " --weak" if options.weak else ""
     head = f"{command}\nrecorded {found.recorded} on {found.device}\n\n{facts}\n\n"
     head += f"fixed configuration: {plan.fixed}\n\n"
