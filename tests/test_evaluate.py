@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from evokernel.attempt import Candidate
-from evokernel.bench import Claim, timing
+from evokernel.bench import Claim, footprint, timing
 from evokernel.bench.evaluator import LocalEvaluator
 from evokernel.bench.gpu import choice
 from evokernel.bench.messages import Fault, Faulted
@@ -392,6 +392,16 @@ def test_a_backend_whose_device_is_not_here_is_refused(task, config):
         pytest.skip("there is a GPU")
     with pytest.raises(DeviceMissing, match="`cuda`"):
         LocalEvaluator(task, config, backend="cuda")
+
+
+def test_memory_that_others_take_is_not_held_against_a_candidate(evaluator, monkeypatch):
+    candidate = HONEST[next(iter(HONEST))]
+    assert evaluator.compile(candidate) is None
+    monkeypatch.setattr(footprint, "is_machine_full", lambda: True)
+    found = evaluator.verify(candidate)
+    assert found.status is Status.INFRASTRUCTURE
+    assert "most of which others take" in found.reason
+    assert not found.status.is_charged
 
 
 def test_a_baseline_that_fails_while_it_is_timed_is_told_in_plain_words(

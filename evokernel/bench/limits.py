@@ -9,6 +9,8 @@ from evokernel.bench.scratch import Scratch
 from evokernel.evaluation import Status
 
 _SLACK = 40  # where the kernel keeps the limit it refuses, about there, and nobody need be ended
+_GREEDY = 0.25
+"""Share of its limit from which a worker is to blame when the machine is full (ours)."""
 Excess = tuple[Status, str]
 """What a worker is ended for, in a status and in words."""
 
@@ -47,9 +49,14 @@ class Limits:
             return self._full_scratch()
         if taken.memory_bytes > self._memory_bytes and self._is_too_large(pids, taken.file_bytes):
             return Status.OUT_OF_MEMORY, "ended at its memory limit, all its processes together"
-        if footprint.is_machine_full():
+        return self._end_of_the_machine(taken.memory_bytes) if footprint.is_machine_full() else None
+
+    def _end_of_the_machine(self, taken_bytes: int) -> Excess:
+        """Whose fault it is that the machine has no memory left: others', unless it took a lot."""
+        if taken_bytes > _GREEDY * self._memory_bytes:
             return Status.OUT_OF_MEMORY, "the machine was about to run out of memory with it"
-        return None
+        short = "the machine was about to run out of memory, most of which others take"
+        return Status.INFRASTRUCTURE, short
 
     def _is_too_large(self, pids: list[int], file_bytes: int) -> bool:
         """The dear way: pages that several processes share are counted once."""
