@@ -87,11 +87,22 @@ class Bank:
 
 
 def write(bank: Bank, path: Path) -> None:
-    """Write a bank's file; a reader never sees half of one."""
-    half = path.with_name(f".{path.name}.part")
-    with half.open("w", encoding="utf-8") as file:
-        file.writelines(f"{line}\n" for line in bank.lines())
-    half.rename(path)
+    """Write a bank's file; a reader never sees half of one.
+
+    Raises:
+        StoreError: it cannot be written there.
+    """
+    is_special = path.exists() and not path.is_file()  # a pipe or a device is not replaced
+    half = path if is_special else path.with_name(f".{path.name}.part")
+    try:
+        with half.open("w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in bank.lines())
+        if not is_special:
+            half.rename(path)
+    except OSError as error:
+        raise StoreError(
+            f"`{path}` cannot be written: {error.strerror or error}; name another file"
+        ) from error
 
 
 def read(path: Path) -> Bank:

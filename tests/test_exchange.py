@@ -2,6 +2,8 @@
 
 import itertools
 import json
+import os
+import stat
 
 import pytest
 import typer
@@ -228,3 +230,18 @@ def test_differences_are_told(bank, tmp_path, said):
     assert told["kinds_first"] == {"edit": 1, "lesson": 2}
     code, out = said("diff", tmp_path / "nowhere")
     assert (code, "is not there" in out) == (2, True)
+
+
+def test_a_device_is_written_to_and_not_replaced(bank, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    write(bank, pipe)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert os.read(reader, 65536)
+    os.close(reader)
+
+
+def test_a_bank_that_cannot_be_written_says_where(bank, tmp_path):
+    with pytest.raises(StoreError, match=r"gone/bank\.jsonl` cannot be written: No such file"):
+        write(bank, tmp_path / "gone" / "bank.jsonl")

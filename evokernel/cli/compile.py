@@ -181,7 +181,7 @@ def _import(file: Path, arch: str) -> Report:
 
 
 def _show(report: Report) -> None:
-    console = Console(highlight=False, soft_wrap=True)
+    console = Console(highlight=False, markup=False, soft_wrap=True)
     for kernel in report.kernels:
         when = "cached" if kernel.cached else f"{kernel.seconds:.2f} s"
         verdict = ("ok", "green") if kernel.is_built else ("failed", "bold red")

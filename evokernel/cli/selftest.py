@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from evokernel.selftest import Finding, Outcome, Summary
     from evokernel.zoo import Exhibit
 
-_COLUMNS = (6, 32, 21, 18, 8)
+_COLUMNS = (5, 30, 20, 17, 7)
+"""Of code, name, expected, got and time: 79 together, the longest of everything fits."""
 
 
 def _labels() -> list[str]:
@@ -108,31 +109,35 @@ def _shown(found: "Iterable[Finding]", shown: Waiting) -> "Iterator[Finding]":
 
     width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     console = Console(highlight=False, markup=False, soft_wrap=True)
-    console.print(_row("code", "name", "expected", "got", "took"), style="bold")
+    is_narrow = width is not None and width < sum(_COLUMNS)
+    console.print(_row(is_narrow, "code", "name", "expected", "got", "took"), style="bold")
     for finding in found:
         with shown.aside():
-            console.print(_line(finding))
+            console.print(_line(finding, is_narrow))
             if finding.outcome not in GOOD:
                 said = f"{finding.outcome}: {finding.reason or finding.mechanism}"
                 console.print(folded(said, width, _COLUMNS[0] + 2), style=_style(finding.outcome))
         yield finding
 
 
-def _line(finding: "Finding") -> Text:
+def _line(finding: "Finding", is_narrow: bool) -> Text:
     expected = finding.expected[0].value
     got = finding.status.value if finding.status else finding.outcome
     got = "harmless" if finding.outcome == "harmless" else got
     wanted = f"{expected} +{len(finding.expected) - 1}" if finding.expected[1:] else expected
-    text = Text(_row(finding.code, finding.name, wanted, got, f"{finding.seconds:.1f} s"))
-    start = sum(_COLUMNS[:3])
+    took = f"{finding.seconds:.1f} s"
+    text = Text(_row(is_narrow, finding.code, finding.name, wanted, got, took))
+    start = sum(_COLUMNS[:2]) if is_narrow else sum(_COLUMNS[:3])
     text.stylize(_style(finding.outcome), start, start + len(got))
     return text
 
 
-def _row(*cells: str) -> str:
-    code, name, wanted, got, took = cells
-    first, second, third, fourth, last = _COLUMNS
-    return f"{code:<{first}}{name:<{second}}{wanted:<{third}}{got:<{fourth}}{took:>{last}}"
+def _row(is_narrow: bool, *cells: str) -> str:
+    """One line; on a narrow terminal without what was expected: the colour says enough."""
+    shown = [f"{cell:<{width}}" for cell, width in zip(cells[:-1], _COLUMNS[:-1], strict=True)]
+    if is_narrow:
+        del shown[2]
+    return "".join(shown) + cells[-1].rjust(_COLUMNS[-1])
 
 
 def _style(outcome: "Outcome") -> str:
