@@ -1,5 +1,6 @@
 """The command line as a whole: help, suggestions, messages and exit codes."""
 
+import io
 import os
 import subprocess
 import sys
@@ -212,3 +213,14 @@ def test_full_disk_under_a_listing():
     assert done.returncode == 2
     assert "No space left on device; make room" in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_a_person_at_a_door_for_programs_is_told_so(said, monkeypatch, tmp_path):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    code, out, err = said("env", "serve", "--runs-dir", str(tmp_path))
+    assert (code, out) == (0, "")
+    assert err.startswith("evokernel: waiting for lines of JSON")

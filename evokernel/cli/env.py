@@ -1,6 +1,7 @@
 """Owns `evokernel env`: a step environment, and trajectories as data, for training."""
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,6 +10,7 @@ import typer
 
 from evokernel.cli import completion, options
 from evokernel.cli.choices import choice
+from evokernel.cli.faults import complain
 from evokernel.cli.flat import flat
 from evokernel.cli.groups import group
 from evokernel.cli.runs import found
@@ -118,6 +120,8 @@ def serve(
             "force": force,
         }
     )
+    if sys.stdin.isatty():
+        complain('waiting for lines of JSON, such as `{"op": "reset", "task": "softmax"}`')
     answer(config)
 
 

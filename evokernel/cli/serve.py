@@ -1,8 +1,10 @@
 """Owns `evokernel serve`: doors for programs that are authors themselves."""
 
+import sys
 from importlib.util import find_spec
 
 from evokernel.cli import options
+from evokernel.cli.faults import complain
 from evokernel.cli.groups import group
 
 app = group("Serve other programs, such as coding agents.", "evokernel serve mcp")
@@ -32,6 +34,11 @@ def mcp(
         raise ConfigError(
             "`evokernel serve mcp` needs the package `mcp`, which is not installed; install the "
             "extra `mcp` (`pip install 'evokernel-agent[mcp]'`)"
+        )
+    if sys.stdin.isatty():
+        complain(
+            "serving MCP on standard input and output, where a client is expected and not a "
+            "terminal; docs/mcp.md says what starts it. Ctrl-C ends it"
         )
     from evokernel.serve.server import serve
 
