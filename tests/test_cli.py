@@ -1,6 +1,5 @@
 """The command line as a whole: help, suggestions, messages and exit codes."""
 
-import io
 import os
 import subprocess
 import sys
@@ -215,12 +214,12 @@ def test_full_disk_under_a_listing():
     assert done.stderr.count("\n") == 1
 
 
-def test_a_person_at_a_door_for_programs_is_told_so(said, monkeypatch, tmp_path):
-    class Terminal(io.StringIO):
-        def isatty(self) -> bool:
-            return True
-
-    monkeypatch.setattr(sys, "stdin", Terminal())
-    code, out, err = said("env", "serve", "--runs-dir", str(tmp_path))
-    assert (code, out) == (0, "")
-    assert err.startswith("evokernel: waiting for lines of JSON")
+def test_a_person_at_a_door_for_programs_is_told_so(tmp_path):
+    master, slave = os.openpty()
+    os.write(master, b"\x04")  # the end of the input, as Ctrl-D gives it
+    command = [sys.executable, "-m", "evokernel", "env", "serve", "--runs-dir", str(tmp_path)]
+    done = subprocess.run(command, stdin=slave, capture_output=True, text=True, timeout=60)
+    os.close(slave)
+    os.close(master)
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.startswith("evokernel: waiting for lines of JSON")
