@@ -370,3 +370,21 @@ def test_options_that_mean_nothing_are_refused(given, words, capsys, monkeypatch
     monkeypatch.setenv("OPENAI_API_KEY", "none-at-all")
     assert main(["run", "softmax", *given]) == 2
     assert words in " ".join(capsys.readouterr().err.split())
+
+
+def test_the_recording_with_tools_that_comes_along_goes_through_them_again(tmp_path):
+    given = RunConfig(
+        task=TASK.name,
+        proposer="replay:swiglu",
+        agent=AgentConfig(),
+        runs=tmp_path / "runs",
+        budget=Budget(attempts=4),
+        search=SearchConfig(width=2, depth=2),
+        memory=MemoryConfig(path=None, policy="none"),
+    )
+    judge = FakeEvaluator(TASK, CallLog())
+    result = optimize(TASK, given, evaluator=judge, graph=fake_graph())
+    attempts = RunRecord.open(result.path).attempts()
+    assert [len(attempt.proposal.tools) for attempt in attempts] == [3, 2, 1, 1]
+    assert all("jit.cpp_module" in attempt.proposal.candidate.source for attempt in attempts)
+    assert spending(RunRecord.open(result.path)).usd == 0
