@@ -257,7 +257,7 @@ def test_kernel_that_was_not_measured_again_is_called_so(work, tmp_path, capsys)
         conduct(work(DRAFT, before=broken), as_json=False)
     (path,) = (tmp_path / "runs").iterdir()
     text = Summary(RunRecord.open(path), "").text(None).plain
-    assert "this kernel was not measured again in fresh processes; 0 of 0 kernels" in text
+    assert "this kernel was not measured again in fresh processes\n" in text
     assert "it was interrupted" in text
 
 
