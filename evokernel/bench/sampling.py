@@ -23,6 +23,9 @@ BATCH_S = 0.04
 """Length of a batch that is sampled: 160 samples of each busy thread."""
 MOST_CALLS = 8192
 _MOST_LOOKS = 20  # until number of calls and rate fit
+ENOUGH = 120
+"""Samples that a batch should give: others that have the cores meanwhile leave it fewer."""
+_MOST_THIN = 4  # looks in which it may give fewer before it is taken as it is
 LEAST_SAMPLES = 6
 """Samples that are evidence of anything."""
 LASTING = 16
@@ -192,11 +195,13 @@ def sample(worker: Worker, name: str, call_s: float) -> Samples | None:
         return None
     calls = _calls(call_s, 1)
     per_s = _rate(calls * call_s)
-    for _ in range(_MOST_LOOKS):
+    for look in range(_MOST_LOOKS):
         before = {pid: cpu_seconds([pid]) for pid in pids[1:]}
         with watched(pids[0], heirs=True, per_s=per_s) as seen:
             wall_s = worker.batch(name, calls).wall_s
-        is_long = wall_s >= BATCH_S / 2 or calls >= MOST_CALLS
+        met = sum(places.total() for places in seen.samples.values())
+        is_full = met >= ENOUGH or look >= _MOST_THIN
+        is_long = (wall_s >= BATCH_S / 2 and is_full) or calls >= MOST_CALLS
         # How long a call takes was told by the worker until now.
         if is_long and _rate(wall_s) / 2 <= per_s <= 1.3 * _rate(wall_s):
             break
