@@ -169,8 +169,9 @@ def _undisturbed(services: Services, number: int, judge: Callable[[], Verdict]) 
         services.record.event("disturbed", number=number, attempt=attempt + 1, reason=reason)
     raise WorkerError(
         f"attempt {number} could not be judged: the machine spoiled it {1 + retries} times, the "
-        f"last time because {reason or 'it was disturbed'}. Stop other programs that keep it busy, "
-        f"then resume `{services.record.id}`"
+        f"last time because {reason or 'it was disturbed'}. Stop other programs that keep it busy "
+        f"(of a virtual machine, others on its host may be), then resume `{services.record.id}`; a "
+        "run with `--quick` takes disturbed measurements, too, and says so"
     )
 
 
