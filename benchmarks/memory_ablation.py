@@ -3,7 +3,7 @@
     python benchmarks/memory_ablation.py [--seeds 20] [--attempts 24] [--weak] [--out FOLDER]
 
 As `evokernel memory ablate`, whose arms and settings docs/ablation.md explains; search rules were
-frozen before the seeds from 1000 on were run. What the output file holds already is not run again,
+frozen before the seeds from 2000 on were run. What the output file holds already is not run again,
 so that it may be stopped and goes on. With `--weak` the proposer knows nothing of what
 techniques are worth, and banks are those of a strong one: what does a bank made by good runs do for
 a proposer that is weak?
@@ -23,8 +23,8 @@ from evokernel.study.recording import Recording, recorded
 
 PAUSE_S = 20.0
 """Seconds after which what there is gets written."""
-FIRST_SEED = 1000
-"""Seeds below were used while the simulator was written; none of these was."""
+FIRST_SEED = 2000
+"""Seeds below were used while the simulator and the rules were written; none of these was."""
 
 
 def completed(plan: Design, known: Sequence[Recording], path: Path) -> results.Results:

@@ -12,13 +12,12 @@ from evokernel.memory.catch_up import Rebuilt, catch_up, pending
 from evokernel.memory.embedding import label
 from evokernel.memory.events import Verdict
 from evokernel.memory.experience import Entry, Experience, ExperienceStatus
+from evokernel.memory.retraction import CLAIMS
 from evokernel.memory.revision import Revision
 from evokernel.memory.withdrawal import Withdrawal
 
 QUARANTINE, ACTIVE = ExperienceStatus.QUARANTINE, ExperienceStatus.ACTIVE
 
-CLAIMS = ("kernel", "edit", "fix")
-"""Kinds that claim something which can be judged; notes and lessons are a matter of trust."""
 WORTH_FLUSHING = 16
 """Changes that gather before `close` opens Chroma, which takes 1.5 s; until then the changed ones
 are compared exactly, so that nothing is missed (ours)."""

@@ -76,7 +76,10 @@ def report(
         since=_moment(since) if since else None,
     )
     settings = {"policy": policy}
-    with waiting("drawing plots", "memory report"), opened_at(memory, settings=settings) as opened:
+    with (
+        waiting("reading the memory", "memory report"),
+        opened_at(memory, settings=settings) as opened,
+    ):
         _require_family(opened, scope, place(memory))
         file = html_file(to, path(memory))
         written = write_memory_report(opened, scope, file, tuple(catalogue()))

@@ -7,8 +7,8 @@ from evokernel.bench import Claim, Evaluator
 from evokernel.evaluation import Promotion
 from evokernel.frozen import Frozen
 from evokernel.memory.experience import Entry, ExperienceStatus
+from evokernel.memory.retraction import CLAIMS
 from evokernel.memory.store import Memory
-from evokernel.memory.upkeep import CLAIMS
 
 
 class Admitted(Frozen):

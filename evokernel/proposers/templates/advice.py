@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from evokernel.frozen import Frozen
 from evokernel.memory.experience import Experience
+from evokernel.memory.retraction import CLAIMS
 from evokernel.proposers.templates.choices import Plan, Space, read_plan
 
 _PRESENT = 4.0
@@ -47,7 +48,7 @@ class Advice(Frozen):
         for rank, experience in enumerate(shown):
             plan = read_plan(experience.payload.get("source", ""))
             hints += _hints(experience, plan, space, _PRESENT * _NEXT**rank)
-            proven = experience.kind in {"kernel", "edit", "fix"}
+            proven = experience.kind in CLAIMS
             if plan and proven and experience.outcome == "success":
                 models.append(Model(plan=plan, experience=experience.id))
         return cls(hints=tuple(hints), models=_in_order(models, shown, space))
